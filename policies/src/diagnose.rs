@@ -39,34 +39,39 @@ impl Diagnostic {
     }
 
     #[must_use]
-    pub fn remedy(self, remedy: impl Into<String>) -> Self {
+    pub fn with_remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
     }
 
     /// Adds a remedy for a word that is not among `known`: the word that was probably meant, else the whole list.
     #[must_use]
-    pub(crate) fn known<S: AsRef<str>>(self, written: &str, known: &[S], around: fn(&str) -> String) -> Self {
+    pub(crate) fn suggest<S: AsRef<str>>(
+        self,
+        written: &str,
+        known: &[S],
+        around: fn(&str) -> String,
+    ) -> Self {
         let quoted = |word: &str| format!("`{}`", around(word));
-        if let Some(near) = nearest(written, known) {
-            return self.remedy(format!("did you mean {}?", quoted(near)));
+        if let Some(near) = nearest_match(written, known) {
+            return self.with_remedy(format!("did you mean {}?", quoted(near)));
         }
         const SHOWN: usize = 16;
         let all: Vec<String> = known.iter().take(SHOWN).map(|word| quoted(word.as_ref())).collect();
         match all.as_slice() {
             [] => self,
-            [one] => self.remedy(format!("there is only {one}")),
-            _ if known.len() > SHOWN => self.remedy(format!("there are {} and more", all.join(", "))),
-            _ => self.remedy(format!("there are {}", all.join(", "))),
+            [one] => self.with_remedy(format!("there is only {one}")),
+            _ if known.len() > SHOWN => self.with_remedy(format!("there are {} and more", all.join(", "))),
+            _ => self.with_remedy(format!("there are {}", all.join(", "))),
         }
     }
 }
 
 /// The known word of which `written` is probably a misspelling: at most a third of its letters differ. One letter may
 /// always differ.
-fn nearest<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> {
+fn nearest_match<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> {
     // The cost is the product of both lengths. A longer text is no misspelling.
     const LONGEST: usize = 64;
-    if let Some(whole) = known.iter().find(|word| abbreviates(written, word.as_ref())) {
+    if let Some(whole) = known.iter().find(|word| is_abbreviation(written, word.as_ref())) {
         return Some(whole.as_ref());
     }
     let allowed = (written.chars().count() / 3).max(1);
@@ -80,7 +85,7 @@ fn nearest<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> 
 }
 
 /// `cert_file` for `certificate_file`: the same number of words, each with the same beginning.
-fn abbreviates(written: &str, word: &str) -> bool {
+fn is_abbreviation(written: &str, word: &str) -> bool {
     let (short, long) = (written.split('_'), word.split('_'));
     let alike = |(short, long): (&str, &str)| short.len() >= 3 && long.starts_with(short);
     short.clone().count() == long.clone().count() && short.zip(long).all(alike)
@@ -91,7 +96,7 @@ mod tests {
     use super::*;
 
     fn remedy(written: &str, known: &[&str]) -> Option<String> {
-        Diagnostic::new(Code::UnknownField, "").known(written, known, str::to_owned).remedy
+        Diagnostic::new(Code::UnknownField, "").suggest(written, known, str::to_owned).remedy
     }
 
     #[test]

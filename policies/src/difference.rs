@@ -44,40 +44,40 @@ pub struct Difference {
 impl Difference {
     pub fn between(old: &GatewayPlan, new: &GatewayPlan) -> Self {
         let (before, after) = (&old.serving, &new.serving);
-        let pairs = pairs(before, after);
+        let pairs = pair_by_name(before, after);
         // Two routes of one name: each plan has one of them.
         let both: HashSet<&str> = pairs.iter().map(|(old, _)| &*old.name).collect();
         let lone = |route: &&Route| !both.contains(&*route.name);
         let removed: Vec<&Route> = before.routes.routes().iter().filter(lone).collect();
         let added: Vec<&Route> = after.routes.routes().iter().filter(lone).collect();
-        let unlike = |(old, new): &&(&Route, &Route)| !alike(before, old, after, new);
-        let moved = |(old, new): &&(&Route, &Route)| !locks_alike(before, old, after, new);
+        let unlike = |(old, new): &&(&Route, &Route)| !same_settings(before, old, after, new);
+        let moved = |(old, new): &&(&Route, &Route)| !same_locks(before, old, after, new);
         let names = |routes: &[&Route]| routes.iter().map(|route| route.name.to_string()).collect();
         let fenced = added.iter().chain(&removed).filter(|route| route.fence.is_some());
         // In another order another route may be the first that matches, so each route may take requests of another.
-        let reordered = !in_order(&pairs);
+        let reordered = !are_in_order(&pairs);
         let any_lock = |(_, new): &&(&Route, &Route)| reordered && new.fence.is_some();
         let moved = pairs.iter().filter(|pair| moved(pair) || any_lock(pair)).map(|(_, new)| new);
         let moved: Vec<&Route> = moved.chain(fenced).copied().collect();
         let moved_names: HashSet<&str> = moved.iter().map(|route| &*route.name).collect();
-        let handed = handed::over(before, after, &moved_names);
+        let handed = handed::affected_routes(before, after, &moved_names);
         Self {
             added: names(&added),
             removed: names(&removed),
             changed: pairs.iter().filter(unlike).map(|(_, new)| new.name.to_string()).collect(),
             rekeyed: [names(&moved), names(&handed)].concat(),
-            upstreams: upstreams(before, after),
-            forgets: forgetting(&pairs, before, after),
-            settings: settings(old, new, reordered),
-            restart: restart(old, new),
+            upstreams: changed_upstreams(before, after),
+            forgets: forgetting_routes(&pairs, before, after),
+            settings: changed_settings(old, new, reordered),
+            restart: fields_for_restart(old, new),
         }
     }
 
     /// The same changes, as a process tells them that was started with `started`. Of fields that need a restart the
     /// process still uses the values of `started`, whatever the files in between said.
     #[must_use]
-    pub fn since(self, started: &GatewayPlan, new: &GatewayPlan) -> Self {
-        Self { restart: restart(started, new), ..self }
+    pub fn with_restarts_since(self, started: &GatewayPlan, new: &GatewayPlan) -> Self {
+        Self { restart: fields_for_restart(started, new), ..self }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -86,7 +86,7 @@ impl Difference {
 }
 
 /// Routes of one name.
-fn pairs<'a>(before: &'a Plan, after: &'a Plan) -> Vec<(&'a Route, &'a Route)> {
+fn pair_by_name<'a>(before: &'a Plan, after: &'a Plan) -> Vec<(&'a Route, &'a Route)> {
     let known: HashMap<&str, &Route> =
         before.routes.routes().iter().map(|route| (&*route.name, route)).collect();
     let pair = |new: &'a Route| known.get(&*new.name).map(|old| (*old, new));
@@ -94,19 +94,19 @@ fn pairs<'a>(before: &'a Plan, after: &'a Plan) -> Vec<(&'a Route, &'a Route)> {
 }
 
 /// `pairs` are in the order of the new plan.
-fn in_order(pairs: &[(&Route, &Route)]) -> bool {
+fn are_in_order(pairs: &[(&Route, &Route)]) -> bool {
     pairs.is_sorted_by_key(|(old, _)| old.id.0)
 }
 
-fn settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Vec<String> {
+fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Vec<String> {
     let (before, after) = (&old.serving, &new.serving);
     let passed = |plan: &Plan| match plan.unmatched {
         UnmatchedPolicy::Reject => None,
-        UnmatchedPolicy::Pass(id) => Some(named(plan, id).to_owned()),
+        UnmatchedPolicy::Pass(id) => Some(upstream_name(plan, id).to_owned()),
     };
     let (listens, will_listen) = (&before.listener, &after.listener);
     let fields = [
-        ("listeners", *listens == listens.taken_over(will_listen)),
+        ("listeners", *listens == listens.after_reload(will_listen)),
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
         ("allow_mixed", old.mixed == new.mixed),
@@ -117,7 +117,7 @@ fn settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Vec<String
     fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
 }
 
-fn forgetting(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) -> Vec<String> {
+fn forgetting_routes(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) -> Vec<String> {
     let forgets = |(old, new): &&(&Route, &Route)| {
         let once = |route: &Route| route.fence.as_ref()?.once.clone();
         let (Some(old_once), new_once) = (once(old), once(new)) else { return false };
@@ -131,14 +131,14 @@ fn forgetting(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) -> Vec<St
 }
 
 /// The numbers of routes and upstreams differ between plans, so they are not compared.
-fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
-    named(before, old.upstream) == named(after, new.upstream)
+fn same_settings(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
+    upstream_name(before, old.upstream) == upstream_name(after, new.upstream)
         && *old == Route { id: old.id, upstream: old.upstream, ..new.clone() }
 }
 
 /// Every request that either route takes has the same lock by both routes. False where the old route may let a
 /// request pass without a lock and the new route does not.
-fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
+fn same_locks(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     let lock = |route: &Route| {
         route
             .fence
@@ -146,33 +146,33 @@ fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
             .map(|fence| (fence.keys.clone(), fence.placing.clone(), fence.former.clone(), fence.mode))
     };
     (lock(old).is_none() && lock(new).is_none())
-        || named(before, old.upstream) == named(after, new.upstream)
-            && delay(before, old) == delay(after, new)
-            && (taken(old), lock(old)) == (taken(new), lock(new))
-            && (observes(new) || !observes(old))
+        || upstream_name(before, old.upstream) == upstream_name(after, new.upstream)
+            && upstream_delay(before, old) == upstream_delay(after, new)
+            && (match_criteria(old), lock(old)) == (match_criteria(new), lock(new))
+            && (only_observes(new) || !only_observes(old))
 }
 
 /// The delay of the route's upstream. A tenure that began with another delay leaves a record that is too short, or no
 /// record.
-fn delay(plan: &Plan, route: &Route) -> Option<Duration> {
+fn upstream_delay(plan: &Plan, route: &Route) -> Option<Duration> {
     plan.upstream(route.upstream).fencing.delay()
 }
 
 /// Requests may have passed without a lock.
-fn observes(route: &Route) -> bool {
+fn only_observes(route: &Route) -> bool {
     route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforcement::Observe)
 }
 
 /// The part of a route that says which requests it takes, when no other route takes them first.
-fn taken(route: &Route) -> (&[String], &PathTemplate, &MatchConditions) {
+fn match_criteria(route: &Route) -> (&[String], &PathTemplate, &MatchConditions) {
     (&route.methods, &route.path, &route.conditions)
 }
 
-fn named(plan: &Plan, id: UpstreamId) -> &str {
+fn upstream_name(plan: &Plan, id: UpstreamId) -> &str {
     &plan.upstream(id).name
 }
 
-fn upstreams(before: &Plan, after: &Plan) -> Vec<String> {
+fn changed_upstreams(before: &Plan, after: &Plan) -> Vec<String> {
     let other = |plan: &Plan, name: &str| plan.upstreams.iter().position(|upstream| &*upstream.name == name);
     let alike = |old: &Upstream, new: &Upstream| {
         // Both depend on the routes, and changes of routes are listed with the routes.
@@ -187,11 +187,11 @@ fn upstreams(before: &Plan, after: &Plan) -> Vec<String> {
 }
 
 /// Sections that hold open sockets or sessions with locks.
-fn restart(old: &GatewayPlan, new: &GatewayPlan) -> Vec<String> {
+fn fields_for_restart(old: &GatewayPlan, new: &GatewayPlan) -> Vec<String> {
     let (before, after) = (&old.serving, &new.serving);
     let fields = [
         ("name", before.name == after.name),
-        ("listeners", before.listener.taken_over(&after.listener) == after.listener),
+        ("listeners", before.listener.after_reload(&after.listener) == after.listener),
         ("admin", before.admin == after.admin),
         ("zookeeper", old.zookeeper == new.zookeeper),
         ("peer", old.peer == new.peer),

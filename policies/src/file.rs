@@ -59,7 +59,7 @@ mod zookeeper;
 #[cfg(test)]
 mod tests;
 
-use self::{block::MappingReader, faults::Diagnostics, kind::refuse_the_other};
+use self::{block::MappingReader, faults::Diagnostics, kind::reject_other_kind};
 pub use self::{environment::Environment, kind::FileKind, positions::SourceMap};
 use crate::{
     diagnose::{Diagnostic, Severity, SourceSpan},
@@ -100,7 +100,8 @@ pub fn load_guard_in(text: &str, environment: &Environment) -> LoadedFile<GuardP
 
 /// The process for which a file is meant, as its fields say.
 pub fn kind(text: &str) -> FileKind {
-    yaml::parse(text, &|_| None, &Diagnostics::default()).map_or(FileKind::Gateway, |root| kind::of(&root))
+    yaml::parse(text, &|_| None, &Diagnostics::default())
+        .map_or(FileKind::Gateway, |root| kind::detect(&root))
 }
 
 fn read<P>(
@@ -113,7 +114,7 @@ fn read<P>(
     let faults = Diagnostics::default();
     let start = SourceSpan { line: 1, column: 1, width: 1 };
     let plan = yaml::parse(text, environment, &faults)
-        .filter(|root| refuse_the_other(root, kind, &faults))
+        .filter(|root| reject_other_kind(root, kind, &faults))
         .and_then(|root| MappingReader::read(Some(&root), what, start, &faults, read)?);
     let (diagnostics, traces) = faults.into_parts();
     let sound = diagnostics.iter().all(|diagnostic| diagnostic.severity != Severity::Error);

@@ -72,10 +72,10 @@ impl NotAfter {
         let mut rest = ItemParser(value);
         let Some(BareItem::Millis(unix_ms)) = rest.number() else { return Err(Error::NotMillis) };
         let (mut boot, mut uptime) = (None, None);
-        while rest.take(b';') {
+        while rest.eat(b';') {
             rest.skip_spaces();
             let key = rest.key().ok_or(Error::Parameter)?;
-            let item = if rest.take(b'=') { rest.bare_item() } else { Some(BareItem::Other) };
+            let item = if rest.eat(b'=') { rest.bare_item() } else { Some(BareItem::Other) };
             let item = item.ok_or(Error::Parameter)?;
             let before = match (key, item) {
                 (b"boot", BareItem::String(id)) => boot.replace(id).is_some(),
@@ -102,7 +102,7 @@ impl NotAfter {
 
     /// The moment, or the one at `unix_ms` milliseconds since 1970 where that is earlier; on both clocks.
     #[must_use]
-    pub fn no_later_than(self, unix_ms: u64) -> Self {
+    pub fn capped_at(self, unix_ms: u64) -> Self {
         let earlier = self.unix_ms.saturating_sub(unix_ms);
         let uptime = self.uptime.map(|Uptime { boot, ms }| Uptime { boot, ms: ms.saturating_sub(earlier) });
         Self { unix_ms: self.unix_ms - earlier, uptime }
@@ -120,7 +120,7 @@ impl NotAfter {
 
     /// The time that is left on a wall clock that shows `unix_ms` and may differ from the sender's by `clock_error`.
     /// Zero: the moment may have passed.
-    pub fn left_at(&self, unix_ms: u64, clock_error: Duration) -> Duration {
+    pub fn remaining_at(&self, unix_ms: u64, clock_error: Duration) -> Duration {
         Duration::from_millis(self.unix_ms.saturating_sub(unix_ms)).saturating_sub(clock_error)
     }
 }
@@ -184,7 +184,7 @@ impl<'a> ItemParser<'a> {
         self.take_while(|byte| byte == b' ');
     }
 
-    fn take(&mut self, wanted: u8) -> bool {
+    fn eat(&mut self, wanted: u8) -> bool {
         let found = self.0.first() == Some(&wanted);
         if found {
             self.0 = &self.0[1..];
@@ -215,16 +215,16 @@ impl<'a> ItemParser<'a> {
             b'"' => self.string().map(BareItem::String),
             b':' => self.byte_sequence(),
             b'?' => {
-                self.take(b'?');
-                (self.take(b'0') || self.take(b'1')).then_some(BareItem::Other)
+                self.eat(b'?');
+                (self.eat(b'0') || self.eat(b'1')).then_some(BareItem::Other)
             }
             b'@' => {
-                self.take(b'@');
+                self.eat(b'@');
                 let number = self.number()?;
                 matches!(number, BareItem::Millis(_) | BareItem::Integer).then_some(BareItem::Other)
             }
             b'%' => {
-                self.take(b'%');
+                self.eat(b'%');
                 self.display_string()
             }
             first if first.is_ascii_alphabetic() || first == b'*' => {
@@ -237,12 +237,12 @@ impl<'a> ItemParser<'a> {
 
     /// RFC 9651, 4.2.4: at most 15 digits, of a decimal at most 12 and 3.
     fn number(&mut self) -> Option<BareItem<'a>> {
-        let negative = self.take(b'-');
+        let negative = self.eat(b'-');
         let digits = self.take_while(|byte| byte.is_ascii_digit());
         if digits.is_empty() || digits.len() > 15 {
             return None;
         }
-        if self.take(b'.') {
+        if self.eat(b'.') {
             let fraction = self.take_while(|byte| byte.is_ascii_digit());
             let is_decimal = digits.len() <= 12 && (1..=3).contains(&fraction.len());
             return is_decimal.then_some(BareItem::Other);
@@ -256,7 +256,7 @@ impl<'a> ItemParser<'a> {
 
     /// RFC 9651, 4.2.5.
     fn string(&mut self) -> Option<&'a [u8]> {
-        if !self.take(b'"') {
+        if !self.eat(b'"') {
             return None;
         }
         let text = self.0;
@@ -276,13 +276,13 @@ impl<'a> ItemParser<'a> {
 
     /// RFC 9651, 4.2.10, but for the rule that its bytes are UTF-8.
     fn display_string(&mut self) -> Option<BareItem<'a>> {
-        if !self.take(b'"') {
+        if !self.eat(b'"') {
             return None;
         }
         let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         loop {
             self.take_while(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'%');
-            if self.take(b'"') {
+            if self.eat(b'"') {
                 return Some(BareItem::Other);
             }
             match self.0 {
@@ -294,9 +294,9 @@ impl<'a> ItemParser<'a> {
 
     /// RFC 9651, 4.2.7.
     fn byte_sequence(&mut self) -> Option<BareItem<'a>> {
-        self.take(b':');
+        self.eat(b':');
         self.take_while(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
-        self.take(b':').then_some(BareItem::Other)
+        self.eat(b':').then_some(BareItem::Other)
     }
 }
 
@@ -391,19 +391,19 @@ mod tests {
     fn a_clock_that_may_be_wrong_shortens_what_is_left() {
         let moment = NotAfter::new(10_000, None);
         let error = Duration::from_millis(500);
-        assert_eq!(moment.left_at(9_000, error), Duration::from_millis(500));
+        assert_eq!(moment.remaining_at(9_000, error), Duration::from_millis(500));
         for late in [9_500, 9_501, 10_000, 20_000] {
-            assert_eq!(moment.left_at(late, error), Duration::ZERO, "{late}");
+            assert_eq!(moment.remaining_at(late, error), Duration::ZERO, "{late}");
         }
     }
 
     #[test]
     fn a_bound_moves_both_clocks_and_only_back() {
         let moment = NotAfter::new(10_000, Some(Uptime::new(boot(), 700)));
-        assert_eq!(moment.no_later_than(10_000), moment);
-        assert_eq!(moment.no_later_than(11_000), moment);
-        assert_eq!(moment.no_later_than(9_900), NotAfter::new(9_900, Some(Uptime::new(boot(), 600))));
-        assert_eq!(moment.no_later_than(0), NotAfter::new(0, Some(Uptime::new(boot(), 0))));
+        assert_eq!(moment.capped_at(10_000), moment);
+        assert_eq!(moment.capped_at(11_000), moment);
+        assert_eq!(moment.capped_at(9_900), NotAfter::new(9_900, Some(Uptime::new(boot(), 600))));
+        assert_eq!(moment.capped_at(0), NotAfter::new(0, Some(Uptime::new(boot(), 0))));
     }
 
     fn moments() -> impl Strategy<Value = NotAfter> {

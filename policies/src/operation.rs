@@ -30,17 +30,17 @@ pub struct Operation {
 }
 
 impl OperationId {
-    pub fn of(bytes: [u8; 32]) -> Self {
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    pub fn bytes(&self) -> &[u8; 32] {
+    pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
     /// Reads what [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Option<Self> {
-        unhex(text).map(Self)
+        parse_hex(text).map(Self)
     }
 
     /// A short form for people: enough to find the operation, and short enough to read aloud.
@@ -50,30 +50,30 @@ impl OperationId {
 
     /// The first and the last id with this reference.
     pub fn range(reference: &str) -> Option<(Self, Self)> {
-        let end = |digit: &str| unhex(&format!("{reference}{}", digit.repeat(48))).map(Self);
+        let end = |digit: &str| parse_hex(&format!("{reference}{}", digit.repeat(48))).map(Self);
         end("0").zip(end("f"))
     }
 }
 
 impl fmt::Display for OperationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
+        write_hex(&self.0, f)
     }
 }
 
 impl Fingerprint {
-    pub fn of(bytes: [u8; 32]) -> Self {
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 }
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
+        write_hex(&self.0, f)
     }
 }
 
-fn hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
@@ -104,7 +104,7 @@ impl Operation {
     pub fn parse(text: &str, keep: u64) -> Option<Self> {
         let mut parts = text.split(';');
         let id = OperationId::parse(parts.next()?)?;
-        let fingerprint = Fingerprint(unhex(parts.next()?.strip_prefix("fp=")?)?);
+        let fingerprint = Fingerprint(parse_hex(parts.next()?.strip_prefix("fp=")?)?);
         let mut operation = Self { id, former: None, fingerprint, keep, finals: Vec::new(), askable: false };
         let mut next = 0;
         for part in parts {
@@ -112,9 +112,9 @@ impl Operation {
             let place = PARTS.iter().position(|known| *known == name).filter(|place| *place >= next)?;
             next = place + 1;
             match name {
-                "keep" => operation.keep = digits(value, 8)?,
+                "keep" => operation.keep = parse_digits(value, 8)?,
                 "was" => operation.former = Some(OperationId::parse(value)?),
-                "final" => operation.finals = finals(value)?,
+                "final" => operation.finals = parse_finals(value)?,
                 _ if value != "idempotency-key" => return None,
                 "ask" => operation.askable = true,
                 _ => {}
@@ -124,19 +124,19 @@ impl Operation {
     }
 }
 
-fn finals(text: &str) -> Option<Vec<u16>> {
-    let status = |text: &str| digits(text, 3).and_then(|status| u16::try_from(status).ok());
+fn parse_finals(text: &str) -> Option<Vec<u16>> {
+    let status = |text: &str| parse_digits(text, 3).and_then(|status| u16::try_from(status).ok());
     let finals: Vec<u16> = text.split(',').take(MOST_FINALS + 1).map(status).collect::<Option<_>>()?;
     (finals.len() <= MOST_FINALS).then_some(finals)
 }
 
 /// A decimal number with at most `most` digits: eight digits are three years in seconds.
-fn digits(text: &str, most: usize) -> Option<u64> {
+fn parse_digits(text: &str, most: usize) -> Option<u64> {
     let plain = !text.is_empty() && text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
 
-fn unhex(text: &str) -> Option<[u8; 32]> {
+fn parse_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     let digits = text.as_bytes();
     if digits.len() != 64 || digits.iter().any(|digit| !matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
@@ -150,7 +150,7 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 
 /// True if the keys of an operation and of its repeat name one resource. While a lock is migrated, one of the two has
 /// a key more.
-pub fn one_resource(one: &[ResourceKey], other: &[ResourceKey]) -> bool {
+pub fn same_resource(one: &[ResourceKey], other: &[ResourceKey]) -> bool {
     let among = |few: &[ResourceKey], all: &[ResourceKey]| few.iter().all(|key| all.contains(key));
     among(one, other) || among(other, one)
 }

@@ -6,6 +6,6 @@ pub(crate) mod segments;
 mod template;
 
 pub use canonical::{AmbiguousPathError, CanonicalPath};
-pub(crate) use escape::{escape, is_unreserved, percent_encoded};
+pub(crate) use escape::{decode_escape, is_unreserved, percent_encode};
 pub use template::{ParsePathTemplateError, PathParams, PathTemplate};
 pub(crate) use template::{TemplateSegment, is_name};

@@ -39,7 +39,7 @@ impl Permits {
         self.0
     }
 
-    pub fn all(self) -> impl Iterator<Item = Permit> {
+    pub fn iter(self) -> impl Iterator<Item = Permit> {
         (0..self.0).filter_map(Permit::new)
     }
 
@@ -47,7 +47,7 @@ impl Permits {
         Permit::new(self.0 - 1).expect("there are 2 at least and no more than there may be")
     }
 
-    pub fn has(self, permit: Permit) -> bool {
+    pub fn contains(self, permit: Permit) -> bool {
         permit.number() < self.0
     }
 }
@@ -109,8 +109,8 @@ mod tests {
         assert_eq!([0, 1, 1001].map(Permits::new), [None; 3]);
         for count in [2, 3, 1000] {
             let permits = Permits::new(count).expect("within bounds");
-            assert_eq!(permits.all().count(), usize::from(count));
-            assert!(permits.has(permits.last()) && permits.last().number() == count - 1);
+            assert_eq!(permits.iter().count(), usize::from(count));
+            assert!(permits.contains(permits.last()) && permits.last().number() == count - 1);
             assert_eq!(Permits::parse(&permits.to_string()), Some(permits));
             assert_eq!(Permit::parse(&permits.last().to_string()), Some(permits.last()));
         }

@@ -26,23 +26,23 @@ pub struct LbCandidate {
 }
 
 /// Hashes a text to the same number in every gateway of every version.
-pub fn hash(text: &str) -> u64 {
-    mixed(fnv1a(text.as_bytes()))
+pub fn hash_name(text: &str) -> u64 {
+    mix_bits(fnv1a(text.as_bytes()))
 }
 
 /// The order in which one request tries the candidates, each once. Unusable candidates come last, so that all are
 /// tried where none is usable.
 ///
 /// `turn`: how many requests came before it. `key`: [`hash`] of what [`Balance::ByKey`] goes by.
-pub fn order(balance: LbPolicy, turn: usize, key: u64, candidates: &[LbCandidate]) -> Vec<usize> {
+pub fn candidate_order(balance: LbPolicy, turn: usize, key: u64, candidates: &[LbCandidate]) -> Vec<usize> {
     let (usable, out): (Vec<usize>, Vec<usize>) =
         (0..candidates.len()).partition(|at| candidates[*at].usable);
-    let mut order = arranged(balance, turn, key, candidates, usable);
-    order.extend(arranged(balance, turn, key, candidates, out));
+    let mut order = arrange(balance, turn, key, candidates, usable);
+    order.extend(arrange(balance, turn, key, candidates, out));
     order
 }
 
-fn arranged(
+fn arrange(
     balance: LbPolicy,
     turn: usize,
     key: u64,
@@ -58,7 +58,7 @@ fn arranged(
         LbPolicy::LeastBusy => part.sort_by_key(|at| candidates[*at].busy),
         LbPolicy::ByKey => {
             part.sort_by_key(|at| {
-                (std::cmp::Reverse(mixed(key ^ candidates[*at].name)), candidates[*at].name)
+                (std::cmp::Reverse(mix_bits(key ^ candidates[*at].name)), candidates[*at].name)
             });
         }
     }
@@ -67,7 +67,7 @@ fn arranged(
 
 /// Mixes the hash so that every bit depends on every bit (the finaliser of splitmix64): names of endpoints often
 /// differ in one digit.
-fn mixed(hash: u64) -> u64 {
+fn mix_bits(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)
@@ -78,37 +78,42 @@ mod tests {
     use super::*;
 
     fn candidates(names: &[&str]) -> Vec<LbCandidate> {
-        names.iter().map(|name| LbCandidate { name: hash(name), busy: 0, usable: true }).collect()
+        names.iter().map(|name| LbCandidate { name: hash_name(name), busy: 0, usable: true }).collect()
     }
 
     #[test]
     fn each_request_tries_every_endpoint_once_and_starts_one_further() {
         let three = candidates(&["a:1", "b:1", "c:1"]);
         let orders: Vec<Vec<usize>> =
-            (0..4).map(|turn| order(LbPolicy::RoundRobin, turn, 0, &three)).collect();
+            (0..4).map(|turn| candidate_order(LbPolicy::RoundRobin, turn, 0, &three)).collect();
         assert_eq!(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
-        assert_eq!(order(LbPolicy::RoundRobin, usize::MAX, 0, &[]), [0; 0]);
+        assert_eq!(candidate_order(LbPolicy::RoundRobin, usize::MAX, 0, &[]), [0; 0]);
     }
 
     #[test]
     fn what_is_not_usable_comes_last_and_its_share_goes_to_all_others() {
         let mut three = candidates(&["a:1", "b:1", "c:1"]);
         three[1].usable = false;
-        let firsts: Vec<usize> = (0..4).map(|turn| order(LbPolicy::RoundRobin, turn, 0, &three)[0]).collect();
+        let firsts: Vec<usize> =
+            (0..4).map(|turn| candidate_order(LbPolicy::RoundRobin, turn, 0, &three)[0]).collect();
         assert_eq!(firsts, [0, 2, 0, 2]);
-        assert_eq!(order(LbPolicy::RoundRobin, 0, 0, &three), [0, 2, 1]);
+        assert_eq!(candidate_order(LbPolicy::RoundRobin, 0, 0, &three), [0, 2, 1]);
         for candidate in &mut three {
             candidate.usable = false;
         }
-        assert_eq!(order(LbPolicy::RoundRobin, 1, 0, &three), [1, 2, 0], "all are out: all are used");
+        assert_eq!(
+            candidate_order(LbPolicy::RoundRobin, 1, 0, &three),
+            [1, 2, 0],
+            "all are out: all are used"
+        );
     }
 
     #[test]
     fn the_least_busy_is_first_and_among_equals_it_is_their_turn() {
         let mut three = candidates(&["a:1", "b:1", "c:1"]);
         three[0].busy = 2;
-        assert_eq!(order(LbPolicy::LeastBusy, 0, 0, &three), [1, 2, 0]);
-        assert_eq!(order(LbPolicy::LeastBusy, 2, 0, &three), [2, 1, 0]);
+        assert_eq!(candidate_order(LbPolicy::LeastBusy, 0, 0, &three), [1, 2, 0]);
+        assert_eq!(candidate_order(LbPolicy::LeastBusy, 2, 0, &three), [2, 1, 0]);
     }
 
     #[test]
@@ -117,9 +122,11 @@ mod tests {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let (all, fewer) = (candidates(&names), candidates(&names[..4]));
         let mut shares = [0; 5];
-        for key in (0..1000).map(|n| hash(&format!("account/{n}"))) {
-            let (before, after) =
-                (order(LbPolicy::ByKey, 0, key, &all), order(LbPolicy::ByKey, 9, key, &fewer));
+        for key in (0..1000).map(|n| hash_name(&format!("account/{n}"))) {
+            let (before, after) = (
+                candidate_order(LbPolicy::ByKey, 0, key, &all),
+                candidate_order(LbPolicy::ByKey, 9, key, &fewer),
+            );
             shares[before[0]] += 1;
             let stays: Vec<usize> = before.into_iter().filter(|at| *at != 4).collect();
             assert_eq!(after, stays);

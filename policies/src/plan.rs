@@ -48,7 +48,7 @@ pub use once::{OnceRule, OnceStore, OperationName, OperationQuota};
 pub use route::{Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
-pub use service::{AddressId, Service, ServiceId, services};
+pub use service::{AddressId, Service, ServiceId, group_services};
 pub use serving::{Plan, UnmatchedPolicy};
 pub use tickets::{TicketSigning, TicketVerification};
 pub use tls::{ClientCertificate, ClientTls};
@@ -56,4 +56,4 @@ pub use unfinished::UnfinishedStatuses;
 pub use upstream::{ExpiryPolicy, FencingLevel, Upstream, UpstreamId, UpstreamProtocol};
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 
-pub use crate::spelling::{are_alike, begins_plain, is_plain, plain};
+pub use crate::spelling::{is_spelling_of, normalize, same_field, starts_with_spelling};

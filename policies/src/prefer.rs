@@ -4,15 +4,15 @@ use std::time::Duration;
 
 /// The wait that the `Prefer` lines of a request ask for. `None` where there is none that can be understood: a
 /// preference is never a reason to refuse.
-pub fn wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration> {
+pub fn parse_wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration> {
     let preferences = lines.flat_map(|line| parts(line, b','));
     // Only the first preference of a name counts (RFC 7240, 2), also if it cannot be read.
-    let value = preferences.filter_map(named_wait).next()?;
+    let value = preferences.filter_map(wait_value).next()?;
     seconds(value)
 }
 
 /// True if the client wants an immediate answer that its request has begun (RFC 7240, 4.1).
-pub fn respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
+pub fn has_respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut preferences = lines.flat_map(|line| parts(line, b','));
     preferences.any(|preference| {
         let name = parts(preference, b';').next().unwrap_or_default();
@@ -21,7 +21,7 @@ pub fn respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
 }
 
 /// The value of a `wait`. Its parameters are ignored.
-fn named_wait(preference: &[u8]) -> Option<&[u8]> {
+fn wait_value(preference: &[u8]) -> Option<&[u8]> {
     let preference = parts(preference, b';').next()?;
     let equals = preference.iter().position(|byte| *byte == b'=').unwrap_or(preference.len());
     let (name, value) = preference.split_at(equals);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     fn asked(lines: &[&str]) -> Option<u64> {
-        wait(lines.iter().map(|line| line.as_bytes())).map(|wait| wait.as_secs())
+        parse_wait(lines.iter().map(|line| line.as_bytes())).map(|wait| wait.as_secs())
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_lines_are_read_without_a_panic(lines: Vec<Vec<u8>>) {
-            let asked = wait(lines.iter().map(Vec::as_slice));
+            let asked = parse_wait(lines.iter().map(Vec::as_slice));
             prop_assert!(asked.is_none_or(|wait| wait.as_secs() <= 1 << 31));
         }
 

@@ -37,7 +37,7 @@ pub struct FencedRoute {
     /// Sorted; empty means every method.
     pub methods: Vec<String>,
     pub path: Vec<PathSegment>,
-    #[serde(default, skip_serializing_if = "ConditionsDigest::is_nothing")]
+    #[serde(default, skip_serializing_if = "ConditionsDigest::is_empty")]
     pub conditions: ConditionsDigest,
     /// It takes all of them at once, and so excludes whoever takes one of them: the lock of its keys, and the one it is
     /// migrated from.
@@ -96,10 +96,10 @@ pub const FORMAT: u32 = 1;
 
 impl PlanDigest {
     /// `leases`: what clients may hold by themselves, where they may.
-    pub fn of(plan: &Plan, leases: Option<&LeasePlan>) -> Self {
+    pub fn from_plan(plan: &Plan, leases: Option<&LeasePlan>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
-            Some(FencedRoute::of(route, fence, plan.upstream(route.upstream)))
+            Some(FencedRoute::new(route, fence, plan.upstream(route.upstream)))
         };
         let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
         let patterns = principals.iter().flat_map(|principal| &principal.keys).map(ToString::to_string);
@@ -110,7 +110,7 @@ impl PlanDigest {
 
     /// Its routes, and behind them what stands for each pattern of leases: all that may be agreed upon or not.
     pub fn entries(&self) -> Vec<FencedRoute> {
-        let leases = self.leases.iter().map(|pattern| FencedRoute::of_leases(pattern, &self.routes));
+        let leases = self.leases.iter().map(|pattern| FencedRoute::for_lease_pattern(pattern, &self.routes));
         self.routes.iter().cloned().chain(leases).collect()
     }
 
@@ -118,24 +118,24 @@ impl PlanDigest {
     /// this plan, so all its locks and leases stay. A route that `next` has as well, with the same locks, is
     /// published with the endpoints of `next`, because new requests go there.
     #[must_use]
-    pub fn until(&self, next: &Self) -> Self {
+    pub fn during_switch_to(&self, next: &Self) -> Self {
         let there: HashMap<RouteIdentity, &FencedRoute> =
-            next.routes.iter().map(|route| (route.essence(), route)).collect();
-        let routes = self.routes.iter().map(|route| there.get(&route.essence()).copied().unwrap_or(route));
+            next.routes.iter().map(|route| (route.identity(), route)).collect();
+        let routes = self.routes.iter().map(|route| there.get(&route.identity()).copied().unwrap_or(route));
         Self { format: FORMAT, routes: routes.cloned().collect(), leases: self.leases.clone() }
     }
 
     /// With the patterns of leases of `before` beside its own: clients may hold locks under those yet.
     #[must_use]
-    pub fn beside_leases_of(&self, before: &Self) -> Self {
+    pub fn with_leases_of(&self, before: &Self) -> Self {
         let leases: BTreeSet<&String> = self.leases.iter().chain(&before.leases).collect();
         Self { leases: leases.into_iter().cloned().collect(), ..self.clone() }
     }
 
     /// Without the patterns of leases that `next` has not, but for those of a key that a client holds yet.
     #[must_use]
-    pub fn leaving_leases_to(&self, next: &Self, held: &[ResourceKey]) -> Self {
-        let is_held = |written: &String| held.iter().any(|key| KeyPattern::written_matches(written, key));
+    pub fn without_leases_gone_in(&self, next: &Self, held: &[ResourceKey]) -> Self {
+        let is_held = |written: &String| held.iter().any(|key| KeyPattern::published_matches(written, key));
         let stay = self.leases.iter().filter(|written| next.leases.contains(written) || is_held(written));
         Self { leases: stay.cloned().collect(), ..self.clone() }
     }
@@ -167,7 +167,7 @@ impl PlanDigest {
 
 impl FencedRoute {
     /// `fence` is that of `route`, and `upstream` the one it leads to.
-    pub fn of(route: &Route, fence: &Fence, upstream: &Upstream) -> Self {
+    pub fn new(route: &Route, fence: &Fence, upstream: &Upstream) -> Self {
         let sorted = |texts: &mut dyn Iterator<Item = String>| -> Vec<String> {
             texts.collect::<BTreeSet<_>>().into_iter().collect()
         };
@@ -177,7 +177,7 @@ impl FencedRoute {
             endpoints: sorted(&mut upstream.endpoints.iter().map(ToString::to_string)),
             methods: sorted(&mut route.methods.iter().cloned()),
             path: route.path.pieces().iter().map(PathSegment::from).collect(),
-            conditions: ConditionsDigest::of(&route.conditions),
+            conditions: ConditionsDigest::from_conditions(&route.conditions),
             locks: locks(fence, upstream, &route.path),
         }
     }
@@ -191,9 +191,10 @@ impl FencedRoute {
     /// another path, or with a delay. A lease of such a key would take the same lock, or the plan refuses the lease. A
     /// plan that loses one of these routes would lease the key under another lock. Its entry changes with that, so the
     /// plan is published anew.
-    pub fn of_leases(pattern: &str, routes: &[Self]) -> Self {
-        let (name, keys) = (format!("leases of {pattern}"), KeyPattern::glob_of(pattern));
-        let meets = |key: &String| KeyTemplate::glob_of(key).meets(&keys) == GlobRelation::Overlapping;
+    pub fn for_lease_pattern(pattern: &str, routes: &[Self]) -> Self {
+        let (name, keys) = (format!("leases of {pattern}"), KeyPattern::published_glob(pattern));
+        let meets =
+            |key: &String| KeyTemplate::published_glob(key).relation_to(&keys) == GlobRelation::Overlapping;
         let locks = routes.iter().flat_map(|route| &route.locks).filter(|lock| !lock.is_native());
         let mut locks: Vec<LockDigest> = locks.filter(|lock| lock.keys.iter().any(meets)).cloned().collect();
         locks.dedup();
@@ -214,32 +215,32 @@ pub type RouteIdentity<'r> =
     (&'r str, &'r [String], &'r [PathSegment], &'r ConditionsDigest, &'r [LockDigest]);
 
 impl FencedRoute {
-    pub fn essence(&self) -> RouteIdentity<'_> {
+    pub fn identity(&self) -> RouteIdentity<'_> {
         (&self.upstream, &self.methods, &self.path, &self.conditions, &self.locks)
     }
 }
 
 /// Two, while it is migrated from one to the other.
 fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<LockDigest> {
-    let ours = LockDigest::of(&fence.keys, &fence.placing, path);
+    let ours = LockDigest::new(&fence.keys, &fence.placing, path);
     let former = fence.former.as_ref();
     let former =
-        former.map(|former| LockDigest::of(std::slice::from_ref(&former.key), &former.placing, path));
+        former.map(|former| LockDigest::new(std::slice::from_ref(&former.key), &former.placing, path));
     let delay = upstream.fencing.delay().is_some();
     std::iter::once(ours).chain(former).map(|lock| LockDigest { delay, ..lock }).collect()
 }
 
 impl LockDigest {
-    fn of(keys: &[KeyTemplate], placing: &LockPlacement, route: &PathTemplate) -> Self {
+    fn new(keys: &[KeyTemplate], placing: &LockPlacement, route: &PathTemplate) -> Self {
         let (layout, path) = match placing {
             LockPlacement::Native => (None, None),
             // Not in a field of its own: a build that does not know of permits would pass it over, and agree.
             LockPlacement::Semaphore { permits } => (Some(format!("permits {permits}")), None),
             LockPlacement::Foreign { layout, path } => {
-                (Some(layout.word().to_owned()), Some(path.to_string()))
+                (Some(layout.as_str().to_owned()), Some(path.to_string()))
             }
         };
-        let keys: BTreeSet<String> = keys.iter().map(|key| key.by_place(route)).collect();
+        let keys: BTreeSet<String> = keys.iter().map(|key| key.with_positions(route)).collect();
         Self { keys: keys.into_iter().collect(), layout, path, delay: false }
     }
 
@@ -249,8 +250,9 @@ impl LockDigest {
     }
 
     /// Of one key both are one lock. The key itself may be called by other places of another path.
-    pub(crate) fn is_placed_as(&self, other: &Self) -> bool {
-        let shapes = |lock: &Self| lock.keys.iter().map(|key| KeyTemplate::shape_of(key)).collect::<Vec<_>>();
+    pub(crate) fn has_placement_of(&self, other: &Self) -> bool {
+        let shapes =
+            |lock: &Self| lock.keys.iter().map(|key| KeyTemplate::published_shape(key)).collect::<Vec<_>>();
         (&self.layout, &self.path, self.delay) == (&other.layout, &other.path, other.delay)
             && shapes(self) == shapes(other)
     }
@@ -267,7 +269,7 @@ impl From<&TemplateSegment> for PathSegment {
 }
 
 impl ConditionsDigest {
-    fn of(conditions: &MatchConditions) -> Self {
+    fn from_conditions(conditions: &MatchConditions) -> Self {
         let written = |served: &HostPattern| match served {
             HostPattern::Host(host) => host.clone(),
             HostPattern::Below(tail) => format!("*{tail}"),
@@ -285,7 +287,7 @@ impl ConditionsDigest {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 

@@ -34,7 +34,7 @@ pub enum RetryDecision {
 /// Decides whether a failed request is sent again. After one written byte it is not, unless by its own definition
 /// sending it twice is as sending it once: only the client knows whether another request may take effect twice. A
 /// fenced request is never harmless in this sense.
-pub fn again(cause: FailureKind, sent: BytesSent) -> RetryDecision {
+pub fn decide_retry(cause: FailureKind, sent: BytesSent) -> RetryDecision {
     match (sent, cause) {
         (BytesSent::Something, _) => RetryDecision::Never,
         (BytesSent::Nothing, FailureKind::Connect) => RetryDecision::NextEndpoint,
@@ -52,21 +52,21 @@ mod tests {
     #[test]
     fn a_request_of_which_a_byte_was_written_is_never_sent_again() {
         for cause in [FailureKind::Connect, FailureKind::Closed, FailureKind::ProofLost] {
-            assert_eq!(again(cause, BytesSent::Something), RetryDecision::Never);
+            assert_eq!(decide_retry(cause, BytesSent::Something), RetryDecision::Never);
         }
     }
 
     #[test]
     fn an_unsent_request_is_sent_again_only_where_that_can_help() {
-        assert_eq!(again(FailureKind::Connect, BytesSent::Nothing), RetryDecision::NextEndpoint);
-        assert_eq!(again(FailureKind::Closed, BytesSent::Nothing), RetryDecision::FreshConnection);
-        assert_eq!(again(FailureKind::ProofLost, BytesSent::Nothing), RetryDecision::Never);
+        assert_eq!(decide_retry(FailureKind::Connect, BytesSent::Nothing), RetryDecision::NextEndpoint);
+        assert_eq!(decide_retry(FailureKind::Closed, BytesSent::Nothing), RetryDecision::FreshConnection);
+        assert_eq!(decide_retry(FailureKind::ProofLost, BytesSent::Nothing), RetryDecision::Never);
     }
 
     #[test]
     fn what_may_be_sent_twice_is_sent_again_over_a_fresh_connection_only() {
-        assert_eq!(again(FailureKind::Closed, BytesSent::Harmless), RetryDecision::FreshConnection);
-        assert_eq!(again(FailureKind::Connect, BytesSent::Harmless), RetryDecision::Never);
-        assert_eq!(again(FailureKind::ProofLost, BytesSent::Harmless), RetryDecision::Never);
+        assert_eq!(decide_retry(FailureKind::Closed, BytesSent::Harmless), RetryDecision::FreshConnection);
+        assert_eq!(decide_retry(FailureKind::Connect, BytesSent::Harmless), RetryDecision::Never);
+        assert_eq!(decide_retry(FailureKind::ProofLost, BytesSent::Harmless), RetryDecision::Never);
     }
 }

@@ -7,23 +7,23 @@ fn fold(byte: u8) -> u8 {
 }
 
 /// True if `name` is a spelling of the field `plainly` (see [`plain`]).
-pub fn is_plain(name: &str, plainly: &str) -> bool {
-    name.len() == plainly.len() && begins_plain(name, plainly)
+pub fn is_spelling_of(name: &str, plainly: &str) -> bool {
+    name.len() == plainly.len() && starts_with_spelling(name, plainly)
 }
 
 /// True if `name` begins with `plainly`, in some spelling.
-pub fn begins_plain(name: &str, plainly: &str) -> bool {
+pub fn starts_with_spelling(name: &str, plainly: &str) -> bool {
     name.len() >= plainly.len()
         && name.bytes().zip(plainly.bytes()).all(|(given, plain)| fold(given) == plain)
 }
 
 /// The common form of all spellings that some server takes for one name.
-pub fn plain(name: &str) -> String {
+pub fn normalize(name: &str) -> String {
     name.bytes().map(|byte| char::from(fold(byte))).collect()
 }
 
 /// True if some server takes both spellings for one name.
-pub fn are_alike(one: &str, other: &str) -> bool {
+pub fn same_field(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| fold(one) == fold(other))
 }
 

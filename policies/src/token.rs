@@ -64,7 +64,7 @@ impl Token {
     }
 
     /// The value of a `Fencing-Token` field, in ASCII.
-    pub fn text(self) -> [u8; 37] {
+    pub fn to_ascii(self) -> [u8; 37] {
         let mut text = *b"v1-0000000000000000-00000000-00000000";
         crate::hex::write(&self.epoch.to_be_bytes(), &mut text[3..19]);
         crate::hex::write(&self.sequence.to_be_bytes(), &mut text[20..28]);
@@ -86,7 +86,7 @@ impl Token {
     }
 
     /// Same lock node: the dispatch counter does not count.
-    pub fn same_tenure(self, other: Self) -> bool {
+    pub fn same_grant(self, other: Self) -> bool {
         (self.epoch, self.sequence) == (other.epoch, other.sequence)
     }
 }
@@ -120,7 +120,7 @@ impl From<Token> for String {
 /// `v1-<epoch>-<sequence>-<dispatch>`, fixed width, lower case: byte order is token order.
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(str::from_utf8(&self.text()).expect("digits and dashes"))
+        f.write_str(str::from_utf8(&self.to_ascii()).expect("digits and dashes"))
     }
 }
 
@@ -140,7 +140,7 @@ pub struct StaleTokenError;
 
 impl Watermarks {
     /// Admits an exclusive dispatch: strictly newer than every write and every read before it.
-    pub fn write(&mut self, token: Token) -> Result<(), StaleTokenError> {
+    pub fn admit_write(&mut self, token: Token) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write || Some(token) <= self.read {
             return Err(StaleTokenError);
         }
@@ -149,7 +149,7 @@ impl Watermarks {
     }
 
     /// Admits a shared dispatch: newer than every write; readers do not order among themselves.
-    pub fn read(&mut self, token: Token) -> Result<(), StaleTokenError> {
+    pub fn admit_read(&mut self, token: Token) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write {
             return Err(StaleTokenError);
         }
@@ -213,21 +213,21 @@ mod tests {
     #[test]
     fn a_late_reader_does_not_invalidate_an_older_one_but_a_stale_writer_is_refused() {
         let mut marks = Watermarks::default();
-        marks.read(token(5, 0, 1)).expect("first reader");
-        marks.read(token(3, 0, 1)).expect("older reader");
-        assert_eq!(marks.write(token(4, 0, 1)), Err(StaleTokenError));
-        marks.write(token(6, 0, 1)).expect("newer writer");
-        assert_eq!(marks.read(token(5, 0, 2)), Err(StaleTokenError));
-        assert_eq!(marks.write(token(6, 0, 1)), Err(StaleTokenError), "a duplicate is not newer");
+        marks.admit_read(token(5, 0, 1)).expect("first reader");
+        marks.admit_read(token(3, 0, 1)).expect("older reader");
+        assert_eq!(marks.admit_write(token(4, 0, 1)), Err(StaleTokenError));
+        marks.admit_write(token(6, 0, 1)).expect("newer writer");
+        assert_eq!(marks.admit_read(token(5, 0, 2)), Err(StaleTokenError));
+        assert_eq!(marks.admit_write(token(6, 0, 1)), Err(StaleTokenError), "a duplicate is not newer");
     }
 
     #[test]
     fn what_was_written_is_not_read_and_what_was_read_is_not_written_under_the_same_token() {
         let mut marks = Watermarks::default();
-        marks.read(token(5, 0, 1)).expect("the first one");
-        assert_eq!(marks.write(token(5, 0, 1)), Err(StaleTokenError));
-        marks.write(token(5, 0, 2)).expect("newer");
-        assert_eq!(marks.read(token(5, 0, 2)), Err(StaleTokenError));
+        marks.admit_read(token(5, 0, 1)).expect("the first one");
+        assert_eq!(marks.admit_write(token(5, 0, 1)), Err(StaleTokenError));
+        marks.admit_write(token(5, 0, 2)).expect("newer");
+        assert_eq!(marks.admit_read(token(5, 0, 2)), Err(StaleTokenError));
     }
 
     /// A signed column of 64 bits holds the largest one, and no larger one.
@@ -248,8 +248,8 @@ mod tests {
     fn a_tenure_is_its_epoch_and_its_sequence_and_no_dispatch_of_it() {
         let one = token(7, 8, 9);
         assert_eq!((one.number(), one.sequence(), one.dispatch()), (7, 8, 9));
-        assert!(one.same_tenure(token(7, 8, 10)));
-        assert!(!one.same_tenure(token(7, 9, 9)) && !one.same_tenure(token(8, 8, 9)));
+        assert!(one.same_grant(token(7, 8, 10)));
+        assert!(!one.same_grant(token(7, 9, 9)) && !one.same_grant(token(8, 8, 9)));
     }
 
     proptest! {
@@ -287,7 +287,7 @@ mod tests {
             let (mut marks, mut last) = (Watermarks::default(), None);
             for (e, s, g) in tokens {
                 let t = token(e, s, g);
-                if marks.write(t).is_ok() {
+                if marks.admit_write(t).is_ok() {
                     prop_assert!(Some(t) > last);
                     last = Some(t);
                 }

@@ -14,11 +14,11 @@ pub struct TrustedProxies(Vec<IpNet>);
 pub struct ParseNetworkError;
 
 impl TrustedProxies {
-    pub fn of(networks: Vec<IpNet>) -> Self {
+    pub fn new(networks: Vec<IpNet>) -> Self {
         Self(networks)
     }
 
-    pub fn everybody() -> Self {
+    pub fn trust_all() -> Self {
         let all = ["0.0.0.0/0", "::/0"].into_iter();
         Self(all.map(|network| network.parse().expect("a network")).collect())
     }
@@ -31,7 +31,7 @@ impl TrustedProxies {
 
     /// True if the address is a proxy whose connections belong to its clients. Where everybody is trusted, no address
     /// counts as a proxy.
-    pub fn sets_apart(&self, address: IpAddr) -> bool {
+    pub fn is_proxy(&self, address: IpAddr) -> bool {
         self.contains(address) && self.0.iter().all(|network| network.prefix_len() > 0)
     }
 
@@ -43,7 +43,11 @@ impl TrustedProxies {
     ///
     /// `named`: the entries of `X-Forwarded-For` as written. An entry that is no address ends the walk, because
     /// nobody vouches for the entries before it.
-    pub fn client<'a>(&self, peer: IpAddr, named: impl DoubleEndedIterator<Item = &'a str>) -> IpAddr {
+    pub fn client_address<'a>(
+        &self,
+        peer: IpAddr,
+        named: impl DoubleEndedIterator<Item = &'a str>,
+    ) -> IpAddr {
         let mut client = peer.to_canonical();
         for entry in named.rev() {
             match entry_address(entry) {
@@ -68,7 +72,7 @@ fn entry_address(entry: &str) -> Option<IpAddr> {
 ///
 /// # Errors
 /// Anything else, also a network with bits beyond its prefix: `10.1.0.0/8` is more likely a slip than a wish.
-pub fn network(text: &str) -> Result<IpNet, ParseNetworkError> {
+pub fn parse_network(text: &str) -> Result<IpNet, ParseNetworkError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
     }
@@ -81,7 +85,7 @@ mod tests {
     use super::*;
 
     fn trust(networks: &[&str]) -> TrustedProxies {
-        TrustedProxies::of(networks.iter().map(|text| network(text).expect(text)).collect())
+        TrustedProxies::new(networks.iter().map(|text| parse_network(text).expect(text)).collect())
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -103,7 +107,7 @@ mod tests {
             ("2001:db8::1", vec!["[2001:db9::1]:80"], "2001:db9::1"),
             ("::ffff:10.0.0.1", vec!["198.51.100.7"], "198.51.100.7"),
         ] {
-            assert_eq!(trust.client(ip(peer), named.iter().copied()), ip(client), "{peer} {named:?}");
+            assert_eq!(trust.client_address(ip(peer), named.iter().copied()), ip(client), "{peer} {named:?}");
         }
     }
 
@@ -111,16 +115,16 @@ mod tests {
     fn nobody_is_believed_unless_named() {
         assert!(!TrustedProxies::default().contains(ip("127.0.0.1")));
         assert!(
-            TrustedProxies::everybody().contains(ip("2001:db8::1"))
-                && TrustedProxies::everybody().contains(ip("10.0.0.1"))
+            TrustedProxies::trust_all().contains(ip("2001:db8::1"))
+                && TrustedProxies::trust_all().contains(ip("10.0.0.1"))
         );
-        assert!(!TrustedProxies::everybody().sets_apart(ip("10.0.0.1")));
+        assert!(!TrustedProxies::trust_all().is_proxy(ip("10.0.0.1")));
     }
 
     #[test]
     fn a_network_with_bits_beyond_its_prefix_is_a_slip() {
         for bad in ["10.1.0.0/8", "10.0.0.0/33", "10.0.0", "localhost", "", "10.0.0.0/"] {
-            assert_eq!(network(bad), Err(ParseNetworkError), "{bad}");
+            assert_eq!(parse_network(bad), Err(ParseNetworkError), "{bad}");
         }
     }
 }

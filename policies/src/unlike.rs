@@ -42,24 +42,24 @@ struct PlanSide<'p> {
 }
 
 /// Routes of `ours` by which a request may take another lock than by `theirs`.
-pub fn unlike(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport {
+pub fn find_conflicts(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport {
     let all = ours.routes.len() + ours.leases.len();
-    let leased = LeaseSide::of(ours).unlike(&LeaseSide::of(theirs));
+    let leased = LeaseSide::new(ours).conflicts_with(&LeaseSide::new(theirs));
     let mut found: HashSet<usize> = leased.at.into_iter().collect();
-    let (mut ours, mut theirs) = (PlanSide::of(ours), PlanSide::of(theirs));
-    pair(&mut ours, &mut theirs);
+    let (mut ours, mut theirs) = (PlanSide::new(ours), PlanSide::new(theirs));
+    pair_twins(&mut ours, &mut theirs);
     for (at, twin) in ours.twin.iter().enumerate() {
         if twin.is_some_and(|twin| !ours.routes[at].excludes(&theirs.routes[twin])) {
             found.insert(at);
         }
     }
-    let Some(pairs) = crossing(&ours, &theirs) else {
+    let Some(pairs) = crossing_pairs(&ours, &theirs) else {
         return ConflictReport { ours: (0..all).collect(), unfinished: true };
     };
     for (one, other) in pairs {
         if !found.contains(&one)
             && !ours.routes[one].excludes(&theirs.routes[other])
-            && meet((&ours, one), (&theirs, other))
+            && may_match_same_request((&ours, one), (&theirs, other))
         {
             found.insert(one);
         }
@@ -71,19 +71,19 @@ pub fn unlike(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport {
 
 /// The first of these keys, which clients hold as `ours` has their locks, that a request may lock otherwise by `theirs`. Where there are
 /// too many to look at each, it is any of them.
-pub fn unlike_of_keys<'k>(
+pub fn find_key_conflict<'k>(
     ours: &PlanDigest,
     held: &'k [ResourceKey],
     theirs: &PlanDigest,
 ) -> Option<&'k ResourceKey> {
-    let at = LeaseSide::holding(ours, held).patterns_unlike(&LeaseSide::of(theirs));
+    let at = LeaseSide::for_keys(ours, held).conflicting_patterns(&LeaseSide::new(theirs));
     at.first().map(|at| &held[*at])
 }
 
 impl<'p> PlanSide<'p> {
-    fn of(plan: &'p PlanDigest) -> Self {
+    fn new(plan: &'p PlanDigest) -> Self {
         let spots =
-            |route: &FencedRoute| route.endpoints.iter().map(|endpoint| AddressId::of(endpoint)).collect();
+            |route: &FencedRoute| route.endpoints.iter().map(|endpoint| AddressId::parse(endpoint)).collect();
         Self {
             routes: &plan.routes,
             spots: plan.routes.iter().map(spots).collect(),
@@ -107,16 +107,16 @@ impl FencedRoute {
 
 /// Each route has at most one twin: the first one of the other plan that takes the same requests for the same service, and
 /// is nobody's yet.
-fn pair(ours: &mut PlanSide, theirs: &mut PlanSide) {
-    fn takes(route: &FencedRoute) -> (&[String], &[PathSegment], &ConditionsDigest) {
+fn pair_twins(ours: &mut PlanSide, theirs: &mut PlanSide) {
+    fn match_criteria(route: &FencedRoute) -> (&[String], &[PathSegment], &ConditionsDigest) {
         (&route.methods, &route.path, &route.conditions)
     }
     let mut there: HashMap<_, Vec<usize>> = HashMap::new();
     for (at, route) in theirs.routes.iter().enumerate() {
-        there.entry(takes(route)).or_default().push(at);
+        there.entry(match_criteria(route)).or_default().push(at);
     }
     for at in 0..ours.routes.len() {
-        let Some(same) = there.get(&takes(&ours.routes[at])) else { continue };
+        let Some(same) = there.get(&match_criteria(&ours.routes[at])) else { continue };
         let free =
             |other: &&usize| theirs.twin[**other].is_none() && ours.is_same_service(at, theirs, **other);
         if let Some(&twin) = same.iter().find(free) {
@@ -127,7 +127,7 @@ fn pair(ours: &mut PlanSide, theirs: &mut PlanSide) {
 }
 
 /// Pairs in which one route may have taken a request from the other; `None` if there are too many to compare.
-fn crossing(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usize)>> {
+fn crossing_pairs(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usize)>> {
     let alone = |side: &PlanSide| -> Vec<usize> {
         (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect()
     };
@@ -159,7 +159,7 @@ fn crossing(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usize)>> {
 }
 
 /// Some request may be taken by both.
-fn meet((ours, one): (&PlanSide, usize), (theirs, other): (&PlanSide, usize)) -> bool {
+fn may_match_same_request((ours, one): (&PlanSide, usize), (theirs, other): (&PlanSide, usize)) -> bool {
     let (route, there) = (&ours.routes[one], &theirs.routes[other]);
     let methods = route.methods.is_empty()
         || there.methods.is_empty()
@@ -167,7 +167,7 @@ fn meet((ours, one): (&PlanSide, usize), (theirs, other): (&PlanSide, usize)) ->
     methods
         && paths_meet(&route.path, &there.path)
         && ours.is_same_service(one, theirs, other)
-        && ours.conditions[one].meet(&theirs.conditions[other])
+        && ours.conditions[one].overlaps(&theirs.conditions[other])
 }
 
 fn paths_meet(ours: &[PathSegment], theirs: &[PathSegment]) -> bool {

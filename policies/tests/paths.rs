@@ -8,7 +8,7 @@ mod servers;
 
 use fencegate_policies::{
     file::load,
-    key::{RequestValues, listed},
+    key::{RequestValues, join_keys},
     path::{CanonicalPath, PathParams},
     plan::Plan,
 };
@@ -51,7 +51,7 @@ fn decided(plan: &Plan, target: &str) -> Option<(String, String)> {
     }
     let fence = found.route.fence.as_ref().expect("every route has one");
     let keys = fence.expand_all(&FromPath(found.bound)).ok()?;
-    Some((path.as_str().to_owned(), listed(&keys)))
+    Some((path.as_str().to_owned(), join_keys(&keys)))
 }
 
 /// How many pairs were one resource with one key, and how many were one resource of which something is refused.

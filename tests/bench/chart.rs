@@ -43,7 +43,7 @@ struct ChartBar {
 type ChartArea<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 /// The picture of a report, as SVG.
-pub(crate) fn drawn(report: &[Value]) -> BenchResult<String> {
+pub(crate) fn draw(report: &[Value]) -> BenchResult<String> {
     let groups: Vec<BarGroup> = groups(report).into_iter().filter(|group| !group.bars.is_empty()).collect();
     if groups.is_empty() {
         return Err("the report has nothing to draw: run the benches first".into());
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn rates_are_drawn_with_machine_and_rounds() {
-        let svg = drawn(&sample()).expect("drawn");
+        let svg = draw(&sample()).expect("drawn");
         for part in ["unfenced | them", "0.80", "once-hot | them", "12.00", "3 rounds, on 2 cores, a machine"]
         {
             assert!(svg.contains(part), "{part} is not in\n{svg}");
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_goal_that_was_missed_has_another_colour() {
-        let svg = drawn(&sample()).expect("drawn");
+        let svg = draw(&sample()).expect("drawn");
         for (colour, drawn) in [("#D97736", true), ("#4080BF", true), ("#78909C", false)] {
             assert_eq!(svg.contains(colour), drawn, "{colour} in\n{svg}");
         }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_no_picture() {
-        drawn(&[]).expect_err("there is nothing");
+        draw(&[]).expect_err("there is nothing");
     }
 
     #[test]

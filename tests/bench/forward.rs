@@ -44,7 +44,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
             rates[which] = site.rate(turn)?;
         }
         let [one, handed, ours] = rates;
-        run.tell(&format!("round {round}: one {one:.0}, handed over {handed:.0}, sent on {ours:.0}"));
+        run.print(&format!("round {round}: one {one:.0}, handed over {handed:.0}, sent on {ours:.0}"));
         beside_handed.push(BenchRound { ours, theirs: handed });
         beside_one.push(BenchRound { ours, theirs: one });
     }
@@ -86,18 +86,18 @@ impl BenchSite<'_> {
         let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
         let hot = routes.iter_mut().find(|route| route["name"] == ROUTE).ok_or("there is a hot route")?;
         hot["fence"]["forward"] = turn.forward.into();
-        BenchGateway::of(self.run, &policy)
+        BenchGateway::start_with(self.run, &policy)
     }
 
     fn ask(&self, turn: &ForwardSetup, gateways: &[BenchGateway], window: Duration) -> BenchResult<f64> {
         let asking = gateways.iter().zip(turn.clients).map(|(gateway, &clients)| {
             let load = WrkLoad { method: "POST", prefix: "/hot/", keys: 1, threads: clients, clients };
-            load.begin(self.run, gateway.public, window)
+            load.start(self.run, gateway.public, window)
         });
         let asking: Vec<_> = asking.collect::<BenchResult<_>>()?;
         let mut rate = 0.0;
         for one in asking {
-            rate += one.answered()?.per_second;
+            rate += one.finish()?.per_second;
         }
         Ok(rate)
     }

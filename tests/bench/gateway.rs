@@ -39,27 +39,27 @@ impl BenchGateway {
         zookeeper: SocketAddr,
         upstream: SocketAddr,
     ) -> BenchResult<Self> {
-        Self::before(run, name, zookeeper, upstream, UpstreamKind::Service)
+        Self::start_before(run, name, zookeeper, upstream, UpstreamKind::Service)
     }
 
     /// Returns when it can grant locks.
-    pub(crate) fn before(
+    pub(crate) fn start_before(
         run: &BenchRun,
         name: &str,
         zookeeper: SocketAddr,
         upstream: SocketAddr,
         behind: UpstreamKind,
     ) -> BenchResult<Self> {
-        Self::of(run, &policy(name, zookeeper, upstream, behind))
+        Self::start_with(run, &policy(name, zookeeper, upstream, behind))
     }
 
     /// Starts a gateway with a policy of its own. Returns when it can grant locks.
-    pub(crate) fn of(run: &BenchRun, policy: &Value) -> BenchResult<Self> {
-        Self::by(run, &[run.gateway().display().to_string()], policy)
+    pub(crate) fn start_with(run: &BenchRun, policy: &Value) -> BenchResult<Self> {
+        Self::start_command(run, &[run.gateway().display().to_string()], policy)
     }
 
     /// Starts a gateway with these words and a policy of its own. Returns when it can grant locks.
-    pub(crate) fn by(run: &BenchRun, words: &[String], policy: &Value) -> BenchResult<Self> {
+    pub(crate) fn start_command(run: &BenchRun, words: &[String], policy: &Value) -> BenchResult<Self> {
         let name = policy["name"].as_str().ok_or("a gateway has a name")?;
         let file = run.folder().join(format!("{name}.yaml"));
         fs::write(&file, policy.to_string())?;
@@ -71,14 +71,14 @@ impl BenchGateway {
             arguments.chain(["run", "--init", "--log-format=json", "-c", &path]),
         )?;
         let (public, admin) = (listening(&child, "public")?, listening(&child, "admin")?);
-        becomes_ready(admin, &child)?;
+        wait_ready(admin, &child)?;
         Ok(Self { child, public, admin, file })
     }
 
     /// Makes the gateway take over another policy. Returns when that policy is in force.
-    pub(crate) fn rewritten(&self, text: &str) -> BenchResult<()> {
+    pub(crate) fn rewrite_policy(&self, text: &str) -> BenchResult<()> {
         fs::write(&self.file, text)?;
-        let answer = plain::ask(self.admin, "POST", "/api/v1/reload", "")?;
+        let answer = plain::send(self.admin, "POST", "/api/v1/reload", "")?;
         match answer.contains("\"result\":\"applied\"") {
             true => Ok(()),
             false => Err(format!("not taken over: {}", answer.chars().take(500).collect::<String>()).into()),
@@ -121,7 +121,7 @@ impl BenchGateway {
     }
 }
 
-pub(crate) fn becomes_ready(admin: SocketAddr, child: &ChildProcess) -> BenchResult<()> {
+pub(crate) fn wait_ready(admin: SocketAddr, child: &ChildProcess) -> BenchResult<()> {
     let deadline = Instant::now() + PATIENCE;
     while !plain::get(admin, "/ready").is_ok_and(|answer| plain::is_good(&answer)) {
         if Instant::now() > deadline {
@@ -166,11 +166,11 @@ pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, be
 }
 
 pub(crate) fn listening(child: &ChildProcess, listener: &str) -> BenchResult<SocketAddr> {
-    Ok(listens_at(child, listener)?.parse()?)
+    Ok(listener_text(child, listener)?.parse()?)
 }
 
 /// The address of a listener: a port or a unix socket.
-pub(crate) fn listens_at(child: &ChildProcess, listener: &str) -> BenchResult<String> {
+pub(crate) fn listener_text(child: &ChildProcess, listener: &str) -> BenchResult<String> {
     let address = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];

@@ -64,7 +64,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         site.zookeeper = zookeeper(run, axis.grows)?;
         for size in axis.sizes {
             let row = site.row(axis.grows, &size)?;
-            run.tell(&row.told());
+            run.print(&row.to_markdown());
             table.push(row);
         }
     }
@@ -80,12 +80,12 @@ fn zookeeper(run: &BenchRun, grows: &str) -> BenchResult<PrivateZooKeeper> {
 /// Many keys come last: they leave nodes in ZooKeeper that are removed only minutes later.
 fn axes() -> [GrowthAxis; 5] {
     [
-        of_one_gateway(
+        with_one_gateway(
             "clients",
             [("1", 1), ("10", 10), ("100", 100), ("300", 300), ("1,000", 1000)]
                 .map(|(called, clients)| (called, WrkLoad { clients, threads: clients.min(2), ..USUAL })),
         ),
-        of_one_gateway(
+        with_one_gateway(
             "body of the request",
             [
                 ("64 B", "POST:64"),
@@ -103,7 +103,7 @@ fn axes() -> [GrowthAxis; 5] {
                 .into(),
         },
         versions(),
-        of_one_gateway(
+        with_one_gateway(
             "keys",
             [("1", 1), ("100", 100), ("1,000", 1000), ("10,000", 10_000), ("100,000", 100_000)]
                 .map(|(called, keys)| (called, WrkLoad { keys, ..USUAL })),
@@ -111,7 +111,7 @@ fn axes() -> [GrowthAxis; 5] {
     ]
 }
 
-fn of_one_gateway(grows: &'static str, loads: [(&'static str, WrkLoad); 5]) -> GrowthAxis {
+fn with_one_gateway(grows: &'static str, loads: [(&'static str, WrkLoad); 5]) -> GrowthAxis {
     let sizes = loads.map(|(called, load)| GrowthSize { called, gateways: 1, asks: LoadTool::Wrk(load) });
     GrowthAxis { grows, sizes: sizes.into() }
 }
@@ -135,9 +135,9 @@ impl BenchSite<'_> {
         let start = |number| self.gateway(&format!("gw-{number}"), size);
         let gateways: Vec<BenchGateway> = (0..size.gateways).map(start).collect::<BenchResult<_>>()?;
         self.ask(size, &gateways, size.warm_up())?;
-        let before = GatewayUsage::of(&gateways)?;
+        let before = GatewayUsage::usage_of(&gateways)?;
         let (requests, per_second) = self.ask(size, &gateways, self.run.window)?;
-        let after = GatewayUsage::of(&gateways)?;
+        let after = GatewayUsage::usage_of(&gateways)?;
         for gateway in gateways {
             gateway.stop()?;
         }
@@ -160,7 +160,7 @@ impl BenchSite<'_> {
         let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
         let warm = routes.iter_mut().find(|route| route["name"] == "warm").ok_or("there is a warm route")?;
         warm["fence"]["hold"]["linger"] = json!("2m");
-        BenchGateway::of(self.run, &policy)
+        BenchGateway::start_with(self.run, &policy)
     }
 
     /// The number of answers of all gateways together, and the number per second.
@@ -174,13 +174,13 @@ impl BenchSite<'_> {
                 let clients = load.clients / size.gateways;
                 // Each gateway has keys of its own.
                 let begin = |(gateway, prefix): (&BenchGateway, _)| {
-                    WrkLoad { prefix, clients, ..load }.begin(self.run, gateway.public, window)
+                    WrkLoad { prefix, clients, ..load }.start(self.run, gateway.public, window)
                 };
                 let prefixes = ["/warm/", "/warm/b", "/warm/c"];
                 let asking: Vec<_> = gateways.iter().zip(prefixes).map(begin).collect::<BenchResult<_>>()?;
                 let (mut requests, mut per_second) = (0.0, 0.0);
                 for one in asking {
-                    let answered = one.answered()?;
+                    let answered = one.finish()?;
                     (requests, per_second) = (requests + answered.requests, per_second + answered.per_second);
                 }
                 Ok((requests, per_second))
@@ -217,7 +217,7 @@ struct GatewayUsage {
 }
 
 impl GatewayUsage {
-    fn of(gateways: &[BenchGateway]) -> BenchResult<Self> {
+    fn usage_of(gateways: &[BenchGateway]) -> BenchResult<Self> {
         let mut counted = Self::default();
         for gateway in gateways {
             counted.cpu_seconds += gateway.cpu_seconds()?;

@@ -33,9 +33,9 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     for round in 1..=run.rounds {
         // A guard of its own: the tokens of the gateway above are far smaller than those of the load.
         let guard = BenchGuard::start(run, &format!("tenures-{round}"), service.address, &ensemble, None)?;
-        let theirs = ONE_AT_A_TIME.ask(run, guard.address()?, run.window)?.per_second;
-        let ours = NEW.ask(run, guard.address()?, run.window)?.per_second;
-        run.tell(&format!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one"));
+        let theirs = ONE_AT_A_TIME.run(run, guard.address()?, run.window)?.per_second;
+        let ours = NEW.run(run, guard.address()?, run.window)?.per_second;
+        run.print(&format!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one"));
         new.push(BenchRound { ours, theirs });
         guard.stop()?;
     }

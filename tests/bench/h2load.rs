@@ -34,13 +34,13 @@ impl H2load {
         );
         let child = ChildProcess::spawn("h2load", words.split(' '))?;
         child.wait_line(|line| line.starts_with("status codes: "), window + Duration::from_mins(1))?;
-        let requests = answered(&child.log())?;
+        let requests = parse_output(&child.log())?;
         Ok((requests, requests / window.as_secs_f64()))
     }
 }
 
 /// Reads the result from the output. A single bad answer makes the whole result invalid.
-fn answered(said: &str) -> BenchResult<f64> {
+fn parse_output(said: &str) -> BenchResult<f64> {
     let wrong = || format!("h2load said:\n{said}");
     let line = said.lines().find_map(|line| line.strip_prefix("status codes: ")).ok_or_else(wrong)?;
     let counts = line.split(", ").map(|part| part.split_once(' '));
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn good_answers_are_counted() {
-        assert_eq!(answered(SAID).expect("all were good"), 51234.0);
+        assert_eq!(parse_output(SAID).expect("all were good"), 51234.0);
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
             SAID.replace("51234 2xx", "0 2xx"),
             String::new(),
         ] {
-            answered(&bad).expect_err(&bad);
+            parse_output(&bad).expect_err(&bad);
         }
     }
 }

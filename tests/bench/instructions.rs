@@ -32,15 +32,15 @@ const SESSION: &str = "40s";
 pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-counted"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
-    let counter = InstructionCounter::named(run, "bare");
-    let bare = peers::bare(&counter.of(&run.bare()), service.address)?;
+    let counter = InstructionCounter::new(run, "bare");
+    let bare = peers::bare(&counter.command_prefix(&run.bare()), service.address)?;
     let theirs = counter.count(run, bare.pid(), bare.address(), LOAD)?;
     drop(bare);
     let ours = |name: &str, prefix| {
-        let counter = InstructionCounter::named(run, name);
+        let counter = InstructionCounter::new(run, name);
         let mut policy = policy(name, zookeeper.address(), service.address, UpstreamKind::Service);
         policy["zookeeper"]["session_timeout"] = SESSION.into();
-        let gateway = BenchGateway::by(run, &counter.of(&run.gateway()), &policy)?;
+        let gateway = BenchGateway::start_command(run, &counter.command_prefix(&run.gateway()), &policy)?;
         let ours = counter.count(run, gateway.pid(), gateway.public, WrkLoad { prefix, ..LOAD })?;
         gateway.stop()?;
         BenchResult::Ok(BenchRound { ours, theirs })
@@ -64,12 +64,12 @@ pub(crate) struct InstructionCounter {
 }
 
 impl InstructionCounter {
-    pub(crate) fn named(run: &BenchRun, name: &str) -> Self {
+    pub(crate) fn new(run: &BenchRun, name: &str) -> Self {
         Self { file: run.folder().join(format!("{name}.callgrind")) }
     }
 
     /// The words that start a program under callgrind. Counting begins later, on request.
-    pub(crate) fn of(&self, program: &Path) -> Vec<String> {
+    pub(crate) fn command_prefix(&self, program: &Path) -> Vec<String> {
         let file = format!("--callgrind-out-file={}", self.file.display());
         let mut words: Vec<String> =
             ["/usr/bin/valgrind", "--tool=callgrind", "--instr-atstart=no"].map(str::to_owned).into();
@@ -85,9 +85,9 @@ impl InstructionCounter {
         server: SocketAddr,
         load: WrkLoad,
     ) -> BenchResult<f64> {
-        load.ask(run, server, WARM_UP)?;
+        load.run(run, server, WARM_UP)?;
         control(pid, &["--instr=on"])?;
-        let answered = load.ask(run, server, run.window)?;
+        let answered = load.run(run, server, run.window)?;
         control(pid, &["--instr=off"])?;
         control(pid, &["--dump"])?;
         let dumped = self.file.with_extension("callgrind.1");
@@ -95,7 +95,7 @@ impl InstructionCounter {
         let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
         let total: f64 = total.ok_or("callgrind has written no total")?.trim().parse()?;
         let per_request = total / answered.requests;
-        run.tell(&format!("{}: {per_request:.0} instructions/request", self.file.display()));
+        run.print(&format!("{}: {per_request:.0} instructions/request", self.file.display()));
         Ok(per_request)
     }
 }

@@ -70,8 +70,8 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         ensemble: installation(run, zookeeper.address())?,
         zookeeper,
         service: Nginx::service(run)?,
-        restate: RestatePackages::fetched(run)?,
-        python: PythonClient::fetched(run)?,
+        restate: RestatePackages::fetch(run)?,
+        python: PythonClient::fetch(run)?,
     };
     let mut rounds = Vec::new();
     // The order is reversed in each round.
@@ -82,7 +82,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
             .map(|&worker| Ok((worker, site.done(worker, round)?)))
             .collect::<BenchResult<Vec<_>>>()?;
         let told = done.iter().map(|(worker, done)| format!("{worker:?} {:.0}, {:.0}", done.hot, done.many));
-        run.tell(&format!("round {round}, hot and many: {}", told.collect::<Vec<_>>().join("; ")));
+        run.print(&format!("round {round}, hot and many: {}", told.collect::<Vec<_>>().join("; ")));
         rounds.push(done);
         order.reverse();
     }
@@ -156,7 +156,7 @@ impl BenchSite<'_> {
         let guard = BenchGuard::start(run, &name, self.service.address, &self.ensemble, None)?;
         let mut policy = policy("gw", self.zookeeper.address(), guard.address()?, UpstreamKind::Guard);
         policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once());
-        let gateway = BenchGateway::of(run, &policy)?;
+        let gateway = BenchGateway::start_with(run, &policy)?;
         let done = asked(run, gateway.public, "/once/");
         gateway.stop()?;
         guard.stop()?;
@@ -178,8 +178,8 @@ pub(crate) fn once() -> Value {
 fn asked(run: &BenchRun, server: SocketAddr, prefix: &'static str) -> BenchResult<CallRates> {
     let rate = |keys| {
         let load = WrkLoad { method: "ONCE", prefix, keys, threads: 2, clients: CLIENTS };
-        load.ask(run, server, WARM_UP)?;
-        BenchResult::Ok(load.ask(run, server, run.window)?.per_second)
+        load.run(run, server, WARM_UP)?;
+        BenchResult::Ok(load.run(run, server, run.window)?.per_second)
     };
     Ok(CallRates { hot: rate(1)?, many: rate(MANY)? })
 }

@@ -92,7 +92,7 @@ impl BenchSite<'_> {
             theirs = self.theirs(duel)?;
             ours = self.ours(duel)?;
         }
-        self.run.tell(&format!(
+        self.run.print(&format!(
             "round {round}: {} x{}: {ours:.0} beside {theirs:.0}",
             duel.route,
             duel.clients.len()
@@ -127,12 +127,12 @@ impl BenchSite<'_> {
             // One thread per client. So each client has a key of its own if there are enough keys.
             let load =
                 WrkLoad { method: "POST", prefix: duel.prefix, keys: duel.keys, threads: clients, clients };
-            load.begin(self.run, gateway.public, window)
+            load.start(self.run, gateway.public, window)
         });
         let asking: Vec<_> = asking.collect::<BenchResult<_>>()?;
         let mut rate = 0.0;
         for one in asking {
-            rate += one.answered()?.per_second;
+            rate += one.finish()?.per_second;
         }
         Ok(rate)
     }

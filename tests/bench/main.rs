@@ -103,7 +103,7 @@ fn main() -> ExitCode {
 fn measure(arguments: &Arguments) -> BenchResult<ExitCode> {
     let run = BenchRun::begin(arguments.rounds, arguments.seconds, arguments.built.clone())?;
     if arguments.suite == Suite::Chart {
-        publish::everything(&run)?;
+        publish::run_all(&run)?;
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.suite == Suite::Train {
@@ -120,7 +120,7 @@ fn measure(arguments: &Arguments) -> BenchResult<ExitCode> {
         match measure(&run) {
             Ok(benches) => {
                 report.replace(benches)?;
-                run.tell(&format!("{suite:?} took {} s", begun.elapsed().as_secs()));
+                run.print(&format!("{suite:?} took {} s", begun.elapsed().as_secs()));
             }
             Err(trouble) => {
                 eprintln!("error: {suite:?} could not be measured: {trouble}");

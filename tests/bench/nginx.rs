@@ -84,7 +84,7 @@ impl Nginx {
             "nginx.conf",
         ];
         let nginx = Self { master: ChildProcess::spawn("setpriv", arguments)?, address, socket };
-        process::listens(address, &nginx.master)?;
+        process::wait_listening(address, &nginx.master)?;
         Ok(nginx)
     }
 

@@ -143,7 +143,7 @@ impl BenchSite<'_> {
     fn rate(&self, way: ProxyChain, round: u32) -> BenchResult<f64> {
         let mut endpoint = format!("http://{}", self.service);
         let filter = match way.has_filter() {
-            true => Some(BenchGuard::filter(self.run, &format!("filter-{round}"), &endpoint)?),
+            true => Some(BenchGuard::start_filter(self.run, &format!("filter-{round}"), &endpoint)?),
             false => None,
         };
         endpoint = filter.as_ref().map_or(endpoint, |filter| filter.endpoint.clone());
@@ -152,9 +152,9 @@ impl BenchSite<'_> {
             false => None,
         };
         endpoint = guard.as_ref().map_or(endpoint, |guard| guard.endpoint.clone());
-        let gateway = BenchGateway::of(self.run, &self.gateway_policy(way, &endpoint))?;
-        LOAD.ask(self.run, gateway.public, WARM_UP)?;
-        let rate = LOAD.ask(self.run, gateway.public, self.run.window)?.per_second;
+        let gateway = BenchGateway::start_with(self.run, &self.gateway_policy(way, &endpoint))?;
+        LOAD.run(self.run, gateway.public, WARM_UP)?;
+        let rate = LOAD.run(self.run, gateway.public, self.run.window)?.per_second;
         gateway.stop()?;
         guard.map_or(Ok(()), BenchGuard::stop)?;
         filter.map_or(Ok(()), BenchGuard::stop)?;
@@ -177,7 +177,7 @@ impl BenchSite<'_> {
         if way.has_tickets() {
             policy["tickets"] = json!({"public_keys_file": self.keys.public});
         }
-        BenchGuard::with(self.run, &name, &policy, &self.ensemble)
+        BenchGuard::start_with(self.run, &name, &policy, &self.ensemble)
     }
 
     fn gateway_policy(&self, way: ProxyChain, endpoint: &str) -> Value {

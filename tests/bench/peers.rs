@@ -133,7 +133,7 @@ fn configured(run: &BenchRun, words: &[&str], configuration: &ProxyConfig) -> Be
     let (program, before) = words.split_first().ok_or("a program is one word at least")?;
     let arguments = before.iter().map(|word| word.as_ref()).chain([file.as_os_str()]);
     let child = ChildProcess::spawn(program, arguments)?;
-    process::listens(*address, &child)?;
+    process::wait_listening(*address, &child)?;
     Ok(RunningProxy::Single(ProxyProcess { child, address: *address }))
 }
 
@@ -149,6 +149,6 @@ pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> BenchResult<ProxyP
 fn pingora(run: &BenchRun, upstream: SocketAddr) -> BenchResult<ProxyProcess> {
     let address = process::free_address()?;
     let child = ChildProcess::spawn(run.pingora(), [address.to_string(), upstream.to_string()])?;
-    process::listens(address, &child)?;
+    process::wait_listening(address, &child)?;
     Ok(ProxyProcess { child, address })
 }

@@ -12,11 +12,11 @@ use crate::outcome::BenchResult;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) fn get(server: SocketAddr, path: &str) -> BenchResult<String> {
-    ask(server, "GET", path, "")
+    send(server, "GET", path, "")
 }
 
 /// Sends HTTP/1.0, so that the answer is not chunked and ends with the connection. A body is JSON.
-pub(crate) fn ask(server: SocketAddr, method: &str, path: &str, body: &str) -> BenchResult<String> {
+pub(crate) fn send(server: SocketAddr, method: &str, path: &str, body: &str) -> BenchResult<String> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let length = body.len();

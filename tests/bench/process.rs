@@ -55,7 +55,7 @@ pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-pub(crate) fn listens(address: SocketAddr, child: &ChildProcess) -> BenchResult<()> {
+pub(crate) fn wait_listening(address: SocketAddr, child: &ChildProcess) -> BenchResult<()> {
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(address).is_err() {
         if Instant::now() > deadline || !child.is_running() {

@@ -44,8 +44,8 @@ struct BenchSite<'a> {
 pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-proxy"), ZOOKEEPER)?;
     let site = BenchSite { run, zookeeper, service: Nginx::service(run)? };
-    let alone = load("/unfenced/").ask(run, site.service.address, WARM_UP)?;
-    run.tell(&format!("the service alone: {:.0} requests/s", alone.per_second));
+    let alone = load("/unfenced/").run(run, site.service.address, WARM_UP)?;
+    run.print(&format!("the service alone: {:.0} requests/s", alone.per_second));
 
     let mut rounds = Vec::new();
     // The order is reversed in each round.
@@ -56,7 +56,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         let taken =
             order.iter().map(|&turn| Ok((turn, site.take(turn)?))).collect::<BenchResult<Vec<_>>>()?;
         let told = taken.iter().map(|(turn, taken)| format!("{turn:?} {:.0}", taken.per_second));
-        run.tell(&format!("round {round}: {} requests/s", told.collect::<Vec<_>>().join(", ")));
+        run.print(&format!("round {round}: {} requests/s", told.collect::<Vec<_>>().join(", ")));
         rounds.push(taken);
         order.reverse();
     }
@@ -92,7 +92,7 @@ fn benches(rounds: &[TurnResults]) -> Vec<BenchRow> {
             peer: called,
             unit,
             goal,
-            rounds: rounds.iter().filter_map(|turns| beside(turns, turn, peer, of)).collect(),
+            rounds: rounds.iter().filter_map(|turns| measure_peer(turns, turn, peer, of)).collect(),
         };
         benches.push(bench(unfenced, BenchTurn::Unfenced, "requests/s", unfenced_goal, per_second));
         benches.push(bench(fenced, BenchTurn::Fenced, "requests/s", goal(0.8), per_second));
@@ -110,7 +110,7 @@ fn benches(rounds: &[TurnResults]) -> Vec<BenchRow> {
 }
 
 /// The results of both in one round. Every turn is taken in every round.
-fn beside(
+fn measure_peer(
     turns: &TurnResults,
     ours: BenchTurn,
     theirs: ProxyKind,
@@ -126,18 +126,18 @@ impl BenchSite<'_> {
         if let BenchTurn::Beside(peer) = turn {
             let peer = peer.start(self.run, self.service.address)?;
             let load = load("/unfenced/");
-            load.ask(self.run, peer.address(), WARM_UP)?;
+            load.run(self.run, peer.address(), WARM_UP)?;
             let before = peer.cpu_seconds()?;
-            let answered = load.ask(self.run, peer.address(), self.run.window)?;
+            let answered = load.run(self.run, peer.address(), self.run.window)?;
             return Ok(TurnResult::new(answered, peer.cpu_seconds()? - before));
         }
         let gateway = BenchGateway::start(self.run, "gw", self.zookeeper.address(), self.service.address)?;
         let load = load(if turn == BenchTurn::Fenced { "/warm/" } else { "/unfenced/" });
         // Takes every key once.
-        load.ask(self.run, gateway.public, WARM_UP)?;
+        load.run(self.run, gateway.public, WARM_UP)?;
         let (before, asked, warm) =
             (gateway.cpu_seconds()?, gateway.acquisitions("warm", "")?, gateway.warm("warm")?);
-        let answered = load.ask(self.run, gateway.public, self.run.window)?;
+        let answered = load.run(self.run, gateway.public, self.run.window)?;
         let taken = TurnResult::new(answered, gateway.cpu_seconds()? - before);
         if turn == BenchTurn::Fenced {
             let (asked, warm) = (gateway.acquisitions("warm", "")? - asked, gateway.warm("warm")? - warm);

@@ -29,9 +29,9 @@ const CAPACITY: [(&str, &str); 11] = [
 ];
 
 /// Writes the picture and both documents of the repository. For a trial it writes only the picture, beside the report.
-pub(crate) fn everything(run: &BenchRun) -> BenchResult<()> {
+pub(crate) fn run_all(run: &BenchRun) -> BenchResult<()> {
     let report = BenchReport::open(run.results("report.json"))?;
-    let picture = chart::drawn(report.benches())?;
+    let picture = chart::draw(report.benches())?;
     if run.is_trial() {
         let file = run.results("chart.svg");
         fs::write(&file, picture)?;

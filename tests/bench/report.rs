@@ -57,7 +57,7 @@ impl RatioGoal {
         }
     }
 
-    fn told(self) -> Option<String> {
+    fn to_text(self) -> Option<String> {
         match self {
             Self::AtLeast(least) => Some(format!(">= {least}")),
             Self::AtMost(most) => Some(format!("<= {most}")),
@@ -67,7 +67,7 @@ impl RatioGoal {
 }
 
 impl BenchRow {
-    fn written(self) -> Option<Value> {
+    fn into_json(self) -> Option<Value> {
         let mut rounds = self.rounds;
         rounds.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
         // Of two in the middle, the lower one is taken.
@@ -76,20 +76,20 @@ impl BenchRow {
         Some(json!({
             "bench": self.name,
             "peer": self.peer,
-            "ours": rounded(middle.ours),
-            "theirs": rounded(middle.theirs),
+            "ours": round(middle.ours),
+            "theirs": round(middle.theirs),
             "unit": self.unit,
-            "ratio": rounded(ratio),
-            "goal": self.goal.told(),
+            "ratio": round(ratio),
+            "goal": self.goal.to_text(),
             "met": self.goal.met(ratio),
-            "machine": machine::told(),
-            "ratios": rounds.iter().map(|round| rounded(round.ratio())).collect::<Vec<_>>(),
+            "machine": machine::describe(),
+            "ratios": rounds.iter().map(|one| round(one.ratio())).collect::<Vec<_>>(),
         }))
     }
 }
 
 /// Rounds to about four digits. Further digits are noise.
-fn rounded(value: f64) -> f64 {
+fn round(value: f64) -> f64 {
     let digits = (3.0 - value.abs().max(f64::MIN_POSITIVE).log10().floor()).clamp(0.0, 9.0);
     let scale = 10f64.powf(digits);
     (value * scale).round() / scale
@@ -111,7 +111,7 @@ impl BenchReport {
 
     /// Replaces the benches of the same names, appends the others, and writes the file.
     pub(crate) fn replace(&mut self, benches: Vec<BenchRow>) -> io::Result<()> {
-        for bench in benches.into_iter().filter_map(BenchRow::written) {
+        for bench in benches.into_iter().filter_map(BenchRow::into_json) {
             match self.benches.iter_mut().find(|old| old["bench"] == bench["bench"]) {
                 Some(old) => *old = bench,
                 None => self.benches.push(bench),
@@ -170,7 +170,7 @@ mod tests {
     fn bench(goal: RatioGoal, rounds: &[(f64, f64)]) -> Value {
         let rounds = rounds.iter().map(|&(ours, theirs)| BenchRound { ours, theirs }).collect();
         BenchRow { name: "cold", peer: "them", unit: "locks/s", goal, rounds }
-            .written()
+            .into_json()
             .expect("it has rounds")
     }
 
@@ -188,9 +188,6 @@ mod tests {
 
     #[test]
     fn numbers_keep_four_digits() {
-        assert_eq!(
-            [rounded(12345.678), rounded(1.23456), rounded(0.000_123_456)],
-            [12346.0, 1.235, 0.000_123_5]
-        );
+        assert_eq!([round(12345.678), round(1.23456), round(0.000_123_456)], [12346.0, 1.235, 0.000_123_5]);
     }
 }

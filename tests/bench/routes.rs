@@ -58,7 +58,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         let few = serving(run, &file(&format!("few-{round}"), FEW, "a"), |_| Ok(()))?.0;
         let name = format!("many-{round}");
         let (many, took) = serving(run, &file(&name, MANY, "a"), |gateway| {
-            gateway.rewritten(&file(&name, MANY, "b").to_string())?;
+            gateway.rewrite_policy(&file(&name, MANY, "b").to_string())?;
             Ok(())
         })?;
         eprintln!(
@@ -90,9 +90,9 @@ fn serving(
     file: &Value,
     change: impl FnOnce(&BenchGateway) -> BenchResult<()>,
 ) -> BenchResult<(f64, Duration)> {
-    let gateway = BenchGateway::of(run, file)?;
-    UNFENCED.ask(run, gateway.public, WARM_UP)?;
-    let per_second = UNFENCED.ask(run, gateway.public, run.window)?.per_second;
+    let gateway = BenchGateway::start_with(run, file)?;
+    UNFENCED.run(run, gateway.public, WARM_UP)?;
+    let per_second = UNFENCED.run(run, gateway.public, run.window)?.per_second;
     let begun = Instant::now();
     change(&gateway)?;
     let took = begun.elapsed();

@@ -45,7 +45,7 @@ impl BenchRun {
     }
 
     /// Prints an intermediate result.
-    pub(crate) fn tell(&self, line: &str) {
+    pub(crate) fn print(&self, line: &str) {
         self.progress.suspend(|| eprintln!("{line}"));
     }
 
@@ -55,7 +55,7 @@ impl BenchRun {
     }
 
     /// A folder that outlives the run, so that fetched packages are there the next time.
-    pub(crate) fn kept(&self, name: &str) -> io::Result<PathBuf> {
+    pub(crate) fn kept_folder(&self, name: &str) -> io::Result<PathBuf> {
         let folder = self.own().join(name);
         fs::create_dir_all(&folder)?;
         Ok(folder)

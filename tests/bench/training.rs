@@ -43,7 +43,7 @@ pub(crate) fn train(run: &BenchRun) -> BenchResult<()> {
     let service = Nginx::service(run)?;
     let gateway = BenchGateway::start(run, "gw", zookeeper.address(), service.address)?;
     for load in ALONE {
-        load.ask(run, gateway.public, run.window)?;
+        load.run(run, gateway.public, run.window)?;
     }
     let multiplexed = H2load { spoken: HttpVersion::Http2, connections: 8, at_once: 8 };
     for route in ["unfenced", "warm"] {
@@ -53,15 +53,15 @@ pub(crate) fn train(run: &BenchRun) -> BenchResult<()> {
 
     let ensemble = installation(run, zookeeper.address())?;
     let guard = BenchGuard::start(run, "guard", service.address, &ensemble, None)?;
-    let gateway = BenchGateway::of(run, &guarded(zookeeper.address(), guard.address()?)?)?;
+    let gateway = BenchGateway::start_with(run, &guarded(zookeeper.address(), guard.address()?)?)?;
     for load in GUARDED {
-        load.ask(run, gateway.public, run.window)?;
+        load.run(run, gateway.public, run.window)?;
     }
     gateway.stop()?;
     guard.stop()?;
     // A guard of its own: the tokens of the gateway are far smaller than those of this load.
     let guard = BenchGuard::start(run, "tenures", service.address, &ensemble, None)?;
-    NEW.ask(run, guard.address()?, run.window)?;
+    NEW.run(run, guard.address()?, run.window)?;
     guard.stop()
 }
 

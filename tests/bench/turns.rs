@@ -23,7 +23,7 @@ pub(crate) fn compare<W: Copy + Debug + PartialEq>(
         let rates: Vec<(W, f64)> =
             order.iter().map(|&way| Ok((way, rate(way, round)?))).collect::<BenchResult<_>>()?;
         let told: Vec<String> = rates.iter().map(|(way, rate)| format!("{way:?} {rate:.0}")).collect();
-        run.tell(&format!("round {round}: {} requests/s", told.join(", ")));
+        run.print(&format!("round {round}: {} requests/s", told.join(", ")));
         rounds.push(rates);
         // The order is reversed in each round.
         order.reverse();

@@ -33,11 +33,11 @@ pub(crate) struct RunningWrk {
 }
 
 impl WrkLoad {
-    pub(crate) fn ask(self, run: &BenchRun, server: SocketAddr, window: Duration) -> BenchResult<WrkResult> {
-        self.begin(run, server, window)?.answered()
+    pub(crate) fn run(self, run: &BenchRun, server: SocketAddr, window: Duration) -> BenchResult<WrkResult> {
+        self.start(run, server, window)?.finish()
     }
 
-    pub(crate) fn begin(
+    pub(crate) fn start(
         self,
         run: &BenchRun,
         server: SocketAddr,
@@ -58,7 +58,7 @@ impl WrkLoad {
 
 impl RunningWrk {
     /// Waits for the result. A single bad answer makes the whole result invalid.
-    pub(crate) fn answered(self) -> BenchResult<WrkResult> {
+    pub(crate) fn finish(self) -> BenchResult<WrkResult> {
         let said = self.wrk.wait_line(|line| line.starts_with("RESULT "), self.patience)?;
         let numbers = said.split(' ').skip(1).map(str::parse).collect::<Result<Vec<f64>, _>>()?;
         let [requests, microseconds, refused, broken, p99] = numbers[..] else {

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_policies::token::Token;
-use fencegate_tests::patience::patiently;
+use fencegate_tests::patience::wait_until;
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
@@ -88,7 +88,7 @@ struct PendingBehavior {
 }
 
 impl AccountService {
-    pub(crate) async fn open(compares: TokenCheck) -> io::Result<Self> {
+    pub(crate) async fn start(compares: TokenCheck) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(ServiceState {
@@ -115,7 +115,7 @@ impl AccountService {
     }
 
     /// Waits until the book shows something.
-    pub(crate) async fn when<R>(&self, what: &str, find: impl Fn(&AccountHistory) -> Option<R>) -> R {
+    pub(crate) async fn wait_for<R>(&self, what: &str, find: impl Fn(&AccountHistory) -> Option<R>) -> R {
         let mut book = self.shared.book.subscribe();
         let found = async {
             loop {
@@ -125,23 +125,24 @@ impl AccountService {
                 book.changed().await.expect("the account outlives its waiters");
             }
         };
-        patiently(what, found, || self.book().executions.iter().rev().take(8).cloned().collect::<Vec<_>>())
+        wait_until(what, found, || self.book().executions.iter().rev().take(8).cloned().collect::<Vec<_>>())
             .await
     }
 
     /// Waits for so many further executions.
-    pub(crate) async fn works_on(&self, count: usize) {
+    pub(crate) async fn wait_executions(&self, count: usize) {
         let before = self.book().executions.len();
-        self.when("further executions", |book| (book.executions.len() >= before + count).then_some(())).await;
+        self.wait_for("further executions", |book| (book.executions.len() >= before + count).then_some(()))
+            .await;
     }
 
     /// Asks the holder of this name to stand still for a moment, the next time that it has the lock.
-    pub(crate) fn asks_to_stand(&self, name: &str) {
+    pub(crate) fn pause_holder(&self, name: &str) {
         self.shared.wishes().stand = Some(name.to_owned());
     }
 
     /// The next execution of one of these names takes [`LONG_WORK`].
-    pub(crate) fn works_long_for(&self, names: &[String]) {
+    pub(crate) fn work_long_on(&self, names: &[String]) {
         self.shared.wishes().long_work = names.to_vec();
     }
 }
@@ -236,12 +237,12 @@ mod tests {
     async fn pays(account: &AccountService, holder: &str, epoch: u64) -> ClientResponse {
         let token = format!("v1-{epoch:016x}-00000000-00000001");
         let ask = TestRequest::post("/pay/7").field(HOLDER, holder).field(TOKEN, &token);
-        ask.to(account.address).await.expect("answered")
+        ask.send_to(account.address).await.expect("answered")
     }
 
     #[tokio::test]
     async fn two_at_once_lose_an_update_where_nobody_compares() {
-        let account = AccountService::open(TokenCheck::Nothing).await.expect("a free port");
+        let account = AccountService::start(TokenCheck::Nothing).await.expect("a free port");
         tokio::join!(pays(&account, "a", 2), pays(&account, "b", 1));
         let book = account.book();
         assert_eq!((book.balance, book.executions.len()), (1, 2));
@@ -249,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_that_compares_takes_one_after_the_other_and_nobody_older() {
-        let account = AccountService::open(TokenCheck::Tokens).await.expect("a free port");
+        let account = AccountService::start(TokenCheck::Tokens).await.expect("a free port");
         assert_eq!(pays(&account, "a", 2).await.status, 200);
         assert_eq!(pays(&account, "b", 1).await.status, 412);
         assert_eq!(pays(&account, "a", 3).await.status, 200);
@@ -259,9 +260,9 @@ mod tests {
 
     #[tokio::test]
     async fn wishes_are_for_the_next_of_a_name_and_for_it_alone() {
-        let account = AccountService::open(TokenCheck::Nothing).await.expect("a free port");
-        account.asks_to_stand("b");
-        account.works_long_for(&["b".to_owned()]);
+        let account = AccountService::start(TokenCheck::Nothing).await.expect("a free port");
+        account.pause_holder("b");
+        account.work_long_on(&["b".to_owned()]);
         let mut told = Vec::new();
         for holder in ["a", "b", "b"] {
             told.push(pays(&account, holder, 1).await.body);

@@ -31,55 +31,55 @@ pub(crate) trait LockProcesses {
     fn names(&self, victim: usize) -> Vec<String>;
 
     /// Returns while the process stands between its last look at its lock and its request.
-    async fn stands(&mut self, victim: usize, account: &AccountService);
+    async fn wait_before_request(&mut self, victim: usize, account: &AccountService);
 
     fn signal(&self, victim: usize, signal: Signal);
 
     /// Called when a process has not answered for the length of a lease, or is gone, so that a supervisor may act.
-    async fn is_missed(&mut self) {}
+    async fn wait_missed(&mut self) {}
 
     /// Called when a frozen process goes on, and its late write has arrived or was refused.
-    async fn was_thawed(&mut self) {}
+    async fn on_thawed(&mut self) {}
 
     /// Starts another process in the place of a killed one.
-    async fn comes_back(&mut self, victim: usize);
+    async fn restart(&mut self, victim: usize);
 
     /// The number of late writes that were refused before they reached the service.
-    async fn refused(&self) -> usize {
+    async fn refused_writes(&self) -> usize {
         0
     }
 
     /// The output of the processes, for the search for mistakes.
-    fn said(&self) -> String;
+    fn output(&self) -> String;
 }
 
 /// # Panics
 /// If an expected event does not happen. The output of the processes is printed first.
-pub(crate) async fn fought(
+pub(crate) async fn run(
     mut side: impl LockProcesses,
     account: &AccountService,
     schedule: &FaultSchedule,
 ) -> SystemRun {
-    let bout = AssertUnwindSafe(endured(&mut side, account, schedule)).catch_unwind().await;
+    let bout = AssertUnwindSafe(play(&mut side, account, schedule)).catch_unwind().await;
     let bout = bout.unwrap_or_else(|panic| {
-        println!("{}", side.said());
+        println!("{}", side.output());
         resume_unwind(panic)
     });
     // The clients end with it.
     drop(side);
     let over = |book: &AccountHistory| book.executions.iter().all(|execution| execution.ended.is_some());
-    let book = account.when("the end of all executions", |book| over(book).then(|| book.clone())).await;
-    let RunVerdict { executions, overlaps, lost, stale } = RunVerdict::of(&book);
+    let book = account.wait_for("the end of all executions", |book| over(book).then(|| book.clone())).await;
+    let RunVerdict { executions, overlaps, lost, stale } = RunVerdict::judge(&book);
     SystemRun { executions, overlaps, lost, stale, ..bout }
 }
 
 /// Plays all of the bout, without the verdict.
-async fn endured(
+async fn play(
     side: &mut impl LockProcesses,
     account: &AccountService,
     schedule: &FaultSchedule,
 ) -> SystemRun {
-    account.works_on(4 * SOME).await;
+    account.wait_executions(4 * SOME).await;
     let before = account.book().executions.len();
     sleep(CALM).await;
     let per_second = (account.book().executions.len() - before) as f64 / CALM.as_secs_f64();
@@ -93,9 +93,9 @@ async fn endured(
             }
             ProcessFault::Kill => bout.recovery.push(kill(side, account, victim).await.as_secs_f64()),
         }
-        account.works_on(SOME).await;
+        account.wait_executions(SOME).await;
     }
-    bout.refused = side.refused().await + account.book().refused.len();
+    bout.refused = side.refused_writes().await + account.book().refused.len();
     bout
 }
 
@@ -107,12 +107,12 @@ async fn freeze(
     victim: usize,
     pause: Duration,
 ) -> bool {
-    side.stands(victim, account).await;
+    side.wait_before_request(victim, account).await;
     let frozen = Instant::now();
     side.signal(victim, Signal::STOP);
     // The pause has a fixed length, because it is the accident that is tested.
     sleep_until((frozen + LEASE).into()).await;
-    side.is_missed().await;
+    side.wait_missed().await;
     sleep_until((frozen + pause).into()).await;
     let names = side.names(victim);
     let (executed, refused, taken_over) = {
@@ -122,7 +122,7 @@ async fn freeze(
     };
     side.signal(victim, Signal::CONT);
     account
-        .when("the late write", |book| {
+        .wait_for("the late write", |book| {
             let executed = book.executions.iter().skip(executed).map(|execution| &execution.holder);
             executed
                 .chain(book.refused.iter().skip(refused))
@@ -130,29 +130,29 @@ async fn freeze(
                 .then_some(())
         })
         .await;
-    side.was_thawed().await;
+    side.on_thawed().await;
     taken_over
 }
 
 /// From the kill to the end of the next execution that others have begun after it.
 async fn kill(side: &mut impl LockProcesses, account: &AccountService, victim: usize) -> Duration {
     let names = side.names(victim);
-    account.works_long_for(&names);
+    account.work_long_on(&names);
     let before = account.book().executions.len();
     account
-        .when("a long execution", |book| {
+        .wait_for("a long execution", |book| {
             book.executions.iter().skip(before).any(|execution| execution.work == LONG_WORK).then_some(())
         })
         .await;
     side.signal(victim, Signal::KILL);
     let killed = Instant::now();
-    side.is_missed().await;
+    side.wait_missed().await;
     let next = account
-        .when("the next holder", |book| {
+        .wait_for("the next holder", |book| {
             let later = book.executions.iter().filter(|execution| execution.began > killed);
             later.filter(|execution| !names.contains(&execution.holder)).find_map(|execution| execution.ended)
         })
         .await;
-    side.comes_back(victim).await;
+    side.restart(victim).await;
     next - killed
 }

@@ -33,7 +33,7 @@ pub(crate) struct ClientProcesses {
 impl ClientProgram {
     /// `kind`: as `turns.py` knows it.
     pub(crate) fn python(kind: &str) -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let script = home.path().join("turns.py");
         fs::write(&script, include_str!("turns.py")).expect("our own folder");
         let words = vec![fetched::python(&PYPI), script.display().to_string(), kind.to_owned()];
@@ -71,7 +71,7 @@ impl ClientProcesses {
         let mut clients = Self { program, server, service, running: Vec::new() };
         clients.running = (0..CLIENTS).map(|number| clients.spawn(number)).collect();
         for client in &clients.running {
-            is_up(client).await;
+            wait_started(client).await;
         }
         clients
     }
@@ -90,7 +90,7 @@ impl ClientProcesses {
 }
 
 /// Waits until the client says that it is up.
-pub(crate) async fn is_up(child: &Arc<ChildProcess>) {
+pub(crate) async fn wait_started(child: &Arc<ChildProcess>) {
     let child = child.clone();
     let up =
         spawn_blocking(move || child.wait_line(|line| line == "UP", PATIENCE).map_err(|why| why.to_string()));
@@ -98,9 +98,9 @@ pub(crate) async fn is_up(child: &Arc<ChildProcess>) {
 }
 
 /// Asks a client to stand still, and waits until it says that it does.
-pub(crate) async fn says_held(child: &Arc<ChildProcess>, name: &str, account: &AccountService) {
+pub(crate) async fn wait_held(child: &Arc<ChildProcess>, name: &str, account: &AccountService) {
     let (from, waiting) = (child.cursor(), child.clone());
-    account.asks_to_stand(name);
+    account.pause_holder(name);
     let held = spawn_blocking(move || {
         waiting.wait_line_after(from, |line| line == "HELD", PATIENCE).map_err(|why| why.to_string())
     });
@@ -117,20 +117,20 @@ impl LockProcesses for ClientProcesses {
         vec![Self::name(victim)]
     }
 
-    async fn stands(&mut self, victim: usize, account: &AccountService) {
-        says_held(&self.running[victim], &Self::name(victim), account).await;
+    async fn wait_before_request(&mut self, victim: usize, account: &AccountService) {
+        wait_held(&self.running[victim], &Self::name(victim), account).await;
     }
 
     fn signal(&self, victim: usize, signal: Signal) {
         self.running[victim].signal(signal).expect("our own child");
     }
 
-    async fn comes_back(&mut self, victim: usize) {
+    async fn restart(&mut self, victim: usize) {
         self.running[victim] = self.spawn(victim);
-        is_up(&self.running[victim]).await;
+        wait_started(&self.running[victim]).await;
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         self.running.iter().map(|client| client.log()).collect()
     }
 }

@@ -9,7 +9,7 @@ use fencegate_tests::{
 
 use crate::{
     account::{AccountService, TokenCheck},
-    bout::{LockProcesses, fought},
+    bout::{LockProcesses, run},
     clients::{ClientProcesses, ClientProgram},
     schedule::FaultSchedule,
 };
@@ -22,29 +22,25 @@ pub(crate) fn report() -> ComparisonReport {
 }
 
 /// Contestants whose clients take the locks of a library themselves.
-pub(crate) async fn clients_fight(
-    contestant: LockSystem,
-    program: impl Fn() -> ClientProgram,
-    server: String,
-) {
+pub(crate) async fn run_clients(contestant: LockSystem, program: impl Fn() -> ClientProgram, server: String) {
     let start = async |account: &AccountService| {
         ClientProcesses::start(program(), server.clone(), &[account.address], "/pay/7").await
     };
-    fight(contestant, TokenCheck::Nothing, start).await;
+    run_seeds(contestant, TokenCheck::Nothing, start).await;
 }
 
 /// # Panics
 /// If the result breaks an assertion. The report is written before.
-pub(crate) async fn fight<S: LockProcesses>(
+pub(crate) async fn run_seeds<S: LockProcesses>(
     contestant: LockSystem,
     compares: TokenCheck,
     start: impl AsyncFn(&AccountService) -> S,
 ) {
     let mut bouts = Vec::new();
     for schedule in FaultSchedule::all() {
-        let account = AccountService::open(compares).await.expect("a free port");
+        let account = AccountService::start(compares).await.expect("a free port");
         let side = start(&account).await;
-        let bout = fought(side, &account, &schedule).await;
+        let bout = run(side, &account, &schedule).await;
         println!("{}: {bout:?}", contestant.name());
         bouts.push(bout);
     }

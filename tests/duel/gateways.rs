@@ -43,7 +43,7 @@ pub(crate) struct GatewayProcesses {
 
 impl FencingLevel {
     /// At `upstream` the service compares tokens, as this level requires.
-    pub(crate) fn compares(self) -> TokenCheck {
+    pub(crate) fn token_check(self) -> TokenCheck {
         match self {
             Self::Upstream => TokenCheck::Tokens,
             Self::None | Self::Delay | Self::Guard => TokenCheck::Nothing,
@@ -67,7 +67,7 @@ impl FencingLevel {
 
 impl GatewayProcesses {
     pub(crate) async fn start(level: FencingLevel, zookeeper: SocketAddr, account: &AccountService) -> Self {
-        let site = GuardedSite::of(TestSite::at(zookeeper).await).await;
+        let site = GuardedSite::new(TestSite::at(zookeeper).await).await;
         let guard = match level {
             FencingLevel::Guard => Some(guard_before(account, &site).await),
             _ => None,
@@ -103,8 +103,8 @@ impl GatewayProcesses {
 
 async fn guard_before(account: &AccountService, site: &GuardedSite) -> Guard {
     let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
-    let launch = guard::GuardLaunch::before(account.address).of(&site.ensemble);
-    let made = launch.with("/listener/address", address.to_string()).made_from(site.floor).await;
+    let launch = guard::GuardLaunch::for_upstream(account.address).for_ensemble(&site.ensemble);
+    let made = launch.with("/listener/address", address.to_string()).init_with_floor(site.floor).await;
     made.start().await
 }
 
@@ -119,7 +119,7 @@ impl LockProcesses for GatewayProcesses {
     }
 
     /// Replaces the gateway by one that stands still once: after it has checked its proof, and before its first write.
-    async fn stands(&mut self, victim: usize, _account: &AccountService) {
+    async fn wait_before_request(&mut self, victim: usize, _account: &AccountService) {
         let before = self.running[victim].take().expect("it runs");
         before.signal(Signal::TERM);
         before.exit().await;
@@ -127,7 +127,7 @@ impl LockProcesses for GatewayProcesses {
         let launch =
             GatewayLaunch::new(&self.policies[victim]).failpoint("after_proof_check", "1*sleep(600)");
         let gateway = launch.start().await;
-        gateway.stands_at("after_proof_check").await;
+        gateway.wait_at_failpoint("after_proof_check").await;
         self.running[victim] = Some(gateway);
     }
 
@@ -135,19 +135,19 @@ impl LockProcesses for GatewayProcesses {
         self.gateway(victim).signal(signal);
     }
 
-    async fn comes_back(&mut self, victim: usize) {
+    async fn restart(&mut self, victim: usize) {
         drop(self.running[victim].take());
         self.running[victim] = Some(Gateway::start(&self.policies[victim]).await);
     }
 
-    async fn refused(&self) -> usize {
+    async fn refused_writes(&self) -> usize {
         match &self.guard {
-            Some(guard) => guard.decided("stale").await as usize,
+            Some(guard) => guard.decision_count("stale").await as usize,
             None => 0,
         }
     }
 
-    fn said(&self) -> String {
-        self.clients.said()
+    fn output(&self) -> String {
+        self.clients.output()
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use fencegate::demo::child::{ChildProcess, Signal};
 use fencegate_tests::{
-    balancer::Balancer, client::TestRequest, ensemble::free_ports, patience::patiently, scratch,
+    balancer::Balancer, client::TestRequest, ensemble::free_ports, patience::wait_until, scratch,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -51,10 +51,10 @@ impl HandlerProcesses {
         let running: Vec<_> =
             (0..HANDLERS).map(|number| handler(&published, &service, ports[number], number)).collect();
         for handler in &running {
-            clients::is_up(handler).await;
+            clients::wait_started(handler).await;
         }
-        let balancer = Balancer::to(&[SocketAddr::from(([127, 0, 0, 1], ports[0]))]).await;
-        let home = scratch::place();
+        let balancer = Balancer::start(&[SocketAddr::from(([127, 0, 0, 1], ports[0]))]).await;
+        let home = scratch::temp_dir();
         let (server, ingress) = serving(&published, &home, balancer.address).await;
         let clients = ClientProcesses::start(
             ClientProgram::python("none"),
@@ -111,8 +111,8 @@ async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (Chi
     let server = ChildProcess::spawn(published.join(program), words).expect("setpriv");
     until_good(&server, admin, &TestRequest::get("/health")).await;
     let deployment = json!({"uri": format!("http://{handlers}")}).to_string();
-    until_good(&server, admin, &posted("/deployments", deployment)).await;
-    until_good(&server, ingress, &posted("/account/first/pay", "{}".to_owned())).await;
+    until_good(&server, admin, &post("/deployments", deployment)).await;
+    until_good(&server, ingress, &post("/account/first/pay", "{}".to_owned())).await;
     (server, ingress)
 }
 
@@ -128,18 +128,18 @@ fn configuration(home: &TempDir, ingress: SocketAddr, admin: SocketAddr, fabric:
     )
 }
 
-fn posted(path: &str, body: String) -> TestRequest {
+fn post(path: &str, body: String) -> TestRequest {
     TestRequest::post(path).field("content-type", "application/json").body(body)
 }
 
 /// Polls, because the server sends no event when it is ready.
 async fn until_good(server: &ChildProcess, address: SocketAddr, ask: &TestRequest) {
     let good = async {
-        while !ask.to(address).await.is_ok_and(|answer| matches!(answer.status, 200..300)) {
+        while !ask.send_to(address).await.is_ok_and(|answer| matches!(answer.status, 200..300)) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    patiently(&format!("Restate to answer {}", ask.target()), good, || server.log()).await;
+    wait_until(&format!("Restate to answer {}", ask.target()), good, || server.log()).await;
 }
 
 /// The process that runs the handler has the accidents, because clients hold nothing.
@@ -153,31 +153,31 @@ impl LockProcesses for HandlerProcesses {
         vec![Self::name(self.serving)]
     }
 
-    async fn stands(&mut self, _victim: usize, account: &AccountService) {
-        clients::says_held(&self.running[self.serving], &Self::name(self.serving), account).await;
+    async fn wait_before_request(&mut self, _victim: usize, account: &AccountService) {
+        clients::wait_held(&self.running[self.serving], &Self::name(self.serving), account).await;
     }
 
     fn signal(&self, _victim: usize, signal: Signal) {
         self.running[self.serving].signal(signal).expect("our own child");
     }
 
-    async fn is_missed(&mut self) {
-        self.balancer.leads_to(&[self.address(self.spare())]);
-        self.balancer.hangs_up();
+    async fn wait_missed(&mut self) {
+        self.balancer.set_targets(&[self.address(self.spare())]);
+        self.balancer.close_connections();
     }
 
-    async fn was_thawed(&mut self) {
+    async fn on_thawed(&mut self) {
         self.serving = self.spare();
     }
 
-    async fn comes_back(&mut self, _victim: usize) {
+    async fn restart(&mut self, _victim: usize) {
         let killed = self.serving;
         self.serving = self.spare();
         self.running[killed] = handler(&self.published, &self.service, self.ports[killed], killed);
-        clients::is_up(&self.running[killed]).await;
+        clients::wait_started(&self.running[killed]).await;
     }
 
-    fn said(&self) -> String {
-        self.clients.said() + &self.running.iter().map(|handler| handler.log()).collect::<String>()
+    fn output(&self) -> String {
+        self.clients.output() + &self.running.iter().map(|handler| handler.log()).collect::<String>()
     }
 }

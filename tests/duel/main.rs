@@ -18,54 +18,53 @@ use fencegate_tests::{duel::LockSystem, scratch};
 use self::{
     account::{AccountService, TokenCheck},
     clients::ClientProgram,
-    contest::{clients_fight, fight},
+    contest::{run_clients, run_seeds},
     gateways::{FencingLevel, GatewayProcesses},
     handlers::HandlerProcesses,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_the_mutex_of_curator() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let zookeeper = servers::zookeeper(home.path());
-    clients_fight(LockSystem::Curator, ClientProgram::java, zookeeper.address().to_string()).await;
+    run_clients(LockSystem::Curator, ClientProgram::java, zookeeper.address().to_string()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_the_lock_of_kazoo() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let zookeeper = servers::zookeeper(home.path());
-    clients_fight(LockSystem::Kazoo, || ClientProgram::python("kazoo"), zookeeper.address().to_string())
-        .await;
+    run_clients(LockSystem::Kazoo, || ClientProgram::python("kazoo"), zookeeper.address().to_string()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_a_lock_of_redis() {
     let servers = servers::redis(1);
-    clients_fight(LockSystem::Redis, || ClientProgram::python("redis"), servers.told()).await;
+    run_clients(LockSystem::Redis, || ClientProgram::python("redis"), servers.server_list()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_redlock() {
     let servers = servers::redis(5);
-    clients_fight(LockSystem::Redlock, || ClientProgram::python("redlock"), servers.told()).await;
+    run_clients(LockSystem::Redlock, || ClientProgram::python("redlock"), servers.server_list()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_the_locks_of_etcd() {
     let servers = servers::etcd();
-    clients_fight(LockSystem::Etcd, || ClientProgram::python("etcd"), servers.told()).await;
+    run_clients(LockSystem::Etcd, || ClientProgram::python("etcd"), servers.server_list()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_an_advisory_lock_of_postgresql() {
     let (_server, database) = servers::postgres();
-    clients_fight(LockSystem::Postgres, || ClientProgram::python("postgres"), database.url()).await;
+    run_clients(LockSystem::Postgres, || ClientProgram::python("postgres"), database.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_outside_of_restate() {
     let start = async |account: &AccountService| HandlerProcesses::start(account).await;
-    fight(LockSystem::Restate, TokenCheck::Nothing, start).await;
+    run_seeds(LockSystem::Restate, TokenCheck::Nothing, start).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,9 +88,9 @@ async fn no_late_write_lands_in_a_service_that_compares_tokens_of_fencegate() {
 }
 
 async fn fencegate_fights(contestant: LockSystem, level: FencingLevel) {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let zookeeper = servers::zookeeper(home.path());
     let address = zookeeper.address();
     let start = async |account: &AccountService| GatewayProcesses::start(level, address, account).await;
-    fight(contestant, level.compares(), start).await;
+    run_seeds(contestant, level.token_check(), start).await;
 }

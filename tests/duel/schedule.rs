@@ -32,8 +32,8 @@ pub(crate) enum ProcessFault {
 }
 
 impl FaultSchedule {
-    pub(crate) fn of(seed: u64) -> Self {
-        let dice = SeededRng::seeded(seed);
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        let dice = SeededRng::new(seed);
         // The end of a session is noticed a moment after its lease, and the next holder needs time for its turn.
         let longer = LEASE + Duration::from_millis(1600)..LEASE + Duration::from_millis(2600);
         let mut mishaps: Vec<ProcessFault> =
@@ -53,14 +53,14 @@ impl FaultSchedule {
         let told = env::var("FENCEGATE_DUEL_SEEDS").unwrap_or_default();
         let told: Vec<u64> = told.split_whitespace().map(|seed| seed.parse().expect("a number")).collect();
         let seeds = if told.is_empty() { SEEDS.to_vec() } else { told };
-        seeds.into_iter().map(Self::of).collect()
+        seeds.into_iter().map(Self::from_seed).collect()
     }
 }
 
 #[test]
 fn a_seed_repeats_its_schedule_and_each_pause_is_longer_than_the_lease() {
     for seed in 0..100 {
-        let [one, other] = [FaultSchedule::of(seed), FaultSchedule::of(seed)];
+        let [one, other] = [FaultSchedule::from_seed(seed), FaultSchedule::from_seed(seed)];
         assert_eq!(one.accidents, other.accidents);
         let pauses = one.accidents.iter().filter_map(|accident| match accident.mishap {
             ProcessFault::Pause(pause) => Some(pause),
@@ -70,5 +70,5 @@ fn a_seed_repeats_its_schedule_and_each_pause_is_longer_than_the_lease() {
         assert!(pauses.len() == PAUSES && pauses.iter().all(|pause| *pause > LEASE), "{pauses:?}");
         assert_eq!(one.accidents.len(), PAUSES + KILLS);
     }
-    assert_ne!(FaultSchedule::of(1).accidents, FaultSchedule::of(2).accidents);
+    assert_ne!(FaultSchedule::from_seed(1).accidents, FaultSchedule::from_seed(2).accidents);
 }

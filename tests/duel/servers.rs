@@ -76,19 +76,19 @@ pub(crate) fn postgres() -> (PostgresServer, TestDatabase) {
 
 impl LockServers {
     /// The addresses, separated by commas.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn server_list(&self) -> String {
         self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
     fn start(&mut self, port: u16, words: impl Fn(&str) -> String) {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let folder = home.path().join("data");
         fs::create_dir_all(&folder).expect("our own folder");
         let words = words(&folder.display().to_string());
         let mut words = words.split(' ');
         let child = ChildProcess::spawn(words.next().expect("a program"), words).expect("setpriv");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        listens(address, &child);
+        wait_listening(address, &child);
         self.addresses.push(address);
         self.children.push(child);
         self.homes.push(home);
@@ -96,7 +96,7 @@ impl LockServers {
 }
 
 /// Polls, because there is no event when a server begins to listen.
-pub(crate) fn listens(address: SocketAddr, child: &ChildProcess) {
+pub(crate) fn wait_listening(address: SocketAddr, child: &ChildProcess) {
     let until = Instant::now() + PATIENCE;
     while TcpStream::connect(address).is_err() {
         let goes_on = Instant::now() < until && child.is_running();

@@ -18,7 +18,7 @@ fn each_has_its_row() {
     println!("{table}");
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/docs/COMPARISON.md");
     let document = fs::read_to_string(&file).expect("the document");
-    let document = duel::written(&document, &table).expect("it has a place for the duel");
+    let document = duel::replace_table(&document, &table).expect("it has a place for the duel");
     assert_eq!(duel::complaints(&document), [""; 0], "all of it has to be run first");
     if env::var_os("REWRITE").is_some() {
         fs::write(file, document).expect("the repository can be written");

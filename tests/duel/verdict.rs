@@ -17,7 +17,7 @@ pub(crate) struct RunVerdict {
 impl RunVerdict {
     /// # Panics
     /// If an execution is still at work.
-    pub(crate) fn of(book: &AccountHistory) -> Self {
+    pub(crate) fn judge(book: &AccountHistory) -> Self {
         let (mut overlaps, mut stale, mut busy_until) = (0, 0, None);
         for execution in &book.executions {
             let ended = execution.ended.expect("all have ended");
@@ -65,7 +65,7 @@ mod tests {
     }
 
     fn verdict(executions: &[(u128, u64, u64)]) -> (usize, usize, usize) {
-        let RunVerdict { overlaps, lost, stale, .. } = RunVerdict::of(&book(executions));
+        let RunVerdict { overlaps, lost, stale, .. } = RunVerdict::judge(&book(executions));
         (overlaps, lost, stale)
     }
 
@@ -91,6 +91,6 @@ mod tests {
     fn nothing_is_judged_before_its_end() {
         let mut open = book(&[(1, 0, 10)]);
         open.executions[0].ended = None;
-        RunVerdict::of(&open);
+        RunVerdict::judge(&open);
     }
 }

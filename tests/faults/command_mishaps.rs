@@ -30,7 +30,7 @@ async fn a_command_is_dead_before_its_lock_is_anothers_a_hundred_times() {
     let (scene, mut all) = (FaultFixture::new().await, Vec::new());
     for _ in 0..3 {
         for mishap in CommandFault::ALL {
-            all.extend(scene.plays(mishap, AT_ONCE).await);
+            all.extend(scene.run_rounds(mishap, AT_ONCE).await);
         }
     }
     judged(&CommandFault::ALL, &all);
@@ -41,7 +41,7 @@ async fn a_command_under_a_lease_is_dead_before_its_key_is_anothers_a_hundred_ti
     let (mut scene, mut all) = (GatewayFixture::new().await, Vec::new());
     for _ in 0..7 {
         for mishap in GatewayFault::ALL {
-            all.extend(scene.plays(mishap, AT_ONCE).await);
+            all.extend(scene.run_rounds(mishap, AT_ONCE).await);
         }
     }
     judged(&GatewayFault::ALL, &all);

@@ -9,8 +9,8 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{GRACE, LockedCommand, installed, signal},
-    patience::patiently,
+    charged::{GRACE, LockedCommand, install, signal},
+    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -36,7 +36,7 @@ enum ElectionFault {
 fn candidate(policy: &TestPolicy, register: &Path) -> LockedCommand {
     let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/writer.py");
     let line = format!("exec python3 {} {}", writer.display(), register.display());
-    LockedCommand::shell(policy, &[&["elect", "writers", "-v"], &GRACE[..]].concat(), &line)
+    LockedCommand::spawn_shell(policy, &[&["elect", "writers", "-v"], &GRACE[..]].concat(), &line)
 }
 
 /// The tokens under which somebody has led so far, in the order of tokens.
@@ -72,7 +72,7 @@ async fn leader(candidates: &[LockedCommand]) -> usize {
             }
         }
     };
-    patiently("a leader", found, || "none").await
+    wait_until("a leader", found, || "none").await
 }
 
 fn child(of: Pid) -> Option<Pid> {
@@ -84,8 +84,8 @@ fn child(of: Pid) -> Option<Pid> {
 async fn a_comparing_service_never_meets_two_leaders() {
     let site = TestSite::fresh().await;
     let policy = site.policy("candidates");
-    installed(&policy).await;
-    let register = scratch::place();
+    install(&policy).await;
+    let register = scratch::temp_dir();
     fs::create_dir(register.path().join("leads")).expect("our own");
     let begin = || candidate(&policy, register.path());
     let mut candidates: Vec<_> = (0..CANDIDATES).map(|_| begin()).collect();
@@ -99,7 +99,7 @@ async fn a_comparing_service_never_meets_two_leaders() {
                 sleep(Duration::from_millis(2)).await;
             }
         };
-        patiently("the leader to write", written, || candidates[leader].log()).await;
+        wait_until("the leader to write", written, || candidates[leader].log()).await;
         sleep(Duration::from_millis(scattered(round) % 150)).await;
         let hit = [ElectionFault::LeadersKeeper, ElectionFault::LeadersWatchman, ElectionFault::Another]
             [scattered(round + 1000) as usize % 3];

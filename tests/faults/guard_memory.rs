@@ -20,7 +20,7 @@ async fn used(guard: &Guard, keys: std::ops::Range<u64>) {
             assert_eq!(pending.answer().await.status, 200);
         }
     }
-    guard.gauge_becomes("fencegate_guard_keys_at_work", 0.0).await;
+    guard.wait_gauge("fencegate_guard_keys_at_work", 0.0).await;
 }
 
 /// Both sizes lie just above a size at which the table of keys doubles. There a key costs most.
@@ -28,7 +28,7 @@ async fn used(guard: &Guard, keys: std::ops::Range<u64>) {
 async fn a_key_that_was_used_takes_no_more_than_the_runbook_says() {
     const FEW: u64 = 7_500;
     const MANY: u64 = 60_000;
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     used(&guard, 0..FEW).await;
     let few = guard.resident();
@@ -38,7 +38,7 @@ async fn a_key_that_was_used_takes_no_more_than_the_runbook_says() {
     println!("{few} bytes with {FEW} keys, {many} with {MANY}: {each} a key");
     assert!(each <= MOST, "{each} bytes a key");
     // Neither repeated use of these keys nor an orderly restart takes more memory.
-    let guard = guard.stops().await.start().await;
+    let guard = guard.stop().await.start().await;
     let again = guard.resident();
     println!("{again} bytes after an orderly restart");
     // Two processes do not take the very same pages from the system.

@@ -56,7 +56,7 @@ fn operation(number: u64) -> Change {
         keep: 86_400,
         state: State::Done { at: 100, answer: Some(answer) },
     };
-    Change::Operation { id: OperationId::of(id), entry: Box::new(entry) }
+    Change::Operation { id: OperationId::from_bytes(id), entry: Box::new(entry) }
 }
 
 fn filled(path: &std::path::Path) {
@@ -75,18 +75,18 @@ fn filled(path: &std::path::Path) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_keys_are_moved_in_bounded_time_and_memory() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let database = spawn_blocking(postgres::fresh_database).await.expect("no panic");
-    let sharing = SharedDatabase::at(&database.url());
-    let home = scratch::place();
+    let sharing = SharedDatabase::new(&database.url());
+    let home = scratch::temp_dir();
     let path = home.path().join("guard.redb");
     let file = path.clone();
     spawn_blocking(move || filled(&file)).await.expect("filled");
-    let migration = StoreMigration::of(&path, &sharing.guard(beside.unmade()));
+    let migration = StoreMigration::new(&path, &sharing.guard(beside.uninitialized_launch()));
     let began = Instant::now();
-    let peak = migration.peak_of_memory().await;
+    let peak = migration.peak_memory().await;
     let took = began.elapsed();
-    let told = migration.comes_to("was-there").await;
+    let told = migration.expect_outcome("was-there").await;
     println!("{KEYS} keys and {OPERATIONS} operations in {took:?}, with {peak} bytes of memory");
     assert_eq!((&told["keys"], &told["operations"]), (&json!(KEYS), &json!(OPERATIONS)), "{told}");
     let rows = "SELECT (SELECT count(*) FROM fencegate.key), (SELECT count(*) FROM fencegate.operation)";

@@ -11,7 +11,7 @@ use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     gateway::Gateway,
-    leases::{ClientLease, LeaseTokens, asking, said},
+    leases::{ClientLease, LeaseTokens, acquire_request, json_body},
     site::TestSite,
 };
 use futures_util::{StreamExt as _, stream};
@@ -30,13 +30,14 @@ async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
         tokens.policy(&site, "gw-1").with("/leases/per_principal", MANY).with("/leases/default_ttl", "30s");
     let gateway = Gateway::start(&policy).await;
     let before = gateway.resident();
-    let asked =
-        stream::iter(0..MANY).map(|n| {
-            let gateway = &gateway;
-            async move {
-                ClientLease::granted(&gateway.send(&asking(&json!({"keys": [format!("job/{n}")]}))).await)
-            }
-        });
+    let asked = stream::iter(0..MANY).map(|n| {
+        let gateway = &gateway;
+        async move {
+            ClientLease::from_response(
+                &gateway.send(&acquire_request(&json!({"keys": [format!("job/{n}")]}))).await,
+            )
+        }
+    });
     let begun = Instant::now();
     let leases: Vec<ClientLease> = asked.buffer_unordered(AT_ONCE).collect().await;
     let taken = begun.elapsed();
@@ -61,7 +62,7 @@ async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
         begun.elapsed()
     );
     assert!(renewed.iter().all(|status| *status == 200), "not all were renewed");
-    gateway.series_becomes("fencegate_leases", &["state=\"held\""], MANY as f64).await;
+    gateway.wait_series("fencegate_leases", &["state=\"held\""], MANY as f64).await;
     // A kept key may take 8 KiB. A lease has a document, a task, and the task of its node besides.
     assert!(each < 24 << 10, "{each} bytes for a lease");
 }
@@ -72,7 +73,7 @@ struct LeaseEnds(Mutex<HashMap<String, (Instant, Token)>>);
 
 impl LeaseEnds {
     /// A client holds the key from `from` until `until`.
-    fn holds(&self, key: &str, from: Instant, until: Instant, token: Token) {
+    fn record_hold(&self, key: &str, from: Instant, until: Instant, token: Token) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((before, older)) = all.get(key) {
             assert!(token >= *older, "{key}: {token} after {older}");
@@ -82,7 +83,7 @@ impl LeaseEnds {
     }
 
     /// The client holds the key no longer.
-    fn gives_back(&self, key: &str, token: Token) {
+    fn release(&self, key: &str, token: Token) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(key.to_owned(), (Instant::now(), token));
     }
@@ -108,35 +109,36 @@ async fn client(
         };
         let body = json!({"keys": [&key], "ttl_ms": 2000, "wait_ms": 3000});
         let asked = Instant::now();
-        let Ok(answer) = asking(&body).to(any.public).await else { continue };
+        let Ok(answer) = acquire_request(&body).send_to(any.public).await else { continue };
         if answer.status != 201 {
             continue;
         }
-        let lease = ClientLease::granted(&answer);
+        let lease = ClientLease::from_response(&answer);
         let token = lease.token();
         held += 1;
         // The hold begins with the answer. No other client may have been told that it holds the key at that time.
         let until = |document: &serde_json::Value, asked: Instant| {
             asked + Duration::from_millis(document["held_for_ms"].as_u64().unwrap_or_default())
         };
-        told.holds(&key, Instant::now(), until(&lease.document, asked), token);
+        told.record_hold(&key, Instant::now(), until(&lease.document, asked), token);
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(150)).await;
             let asked = Instant::now();
             let path = format!("/.fencegate/v1/leases/{}/renew", lease.reference);
-            let renewed = lease.under(fencegate_tests::client::TestRequest::post(&path)).to(any.public).await;
+            let renewed =
+                lease.with_lease(fencegate_tests::client::TestRequest::post(&path)).send_to(any.public).await;
             match renewed {
                 Ok(answer) if answer.status == 200 => {
-                    told.holds(&key, Instant::now(), until(&said(&answer), asked), token);
+                    told.record_hold(&key, Instant::now(), until(&json_body(&answer), asked), token);
                 }
                 _ => break,
             }
         }
         // The client gives the key back, and does not count on it from here on.
         let path = format!("/.fencegate/v1/leases/{}", lease.reference);
-        told.gives_back(&key, token);
+        told.release(&key, token);
         let release = fencegate_tests::client::TestRequest::with_method("DELETE", &path);
-        drop(lease.under(release).to(any.public).await);
+        drop(lease.with_lease(release).send_to(any.public).await);
     }
     held
 }

@@ -41,7 +41,7 @@ fn line(ruling: &RunVerdict) -> String {
     format!(
         "{case} at {level}, seed {seed}: {executions} executions, {hand_overs} hand-overs, {stale} stale, {hit} hit, \
          {violations} violations, recovered in {recovery}: {} {}",
-        ruling.verdict.word(),
+        ruling.verdict.as_str(),
         ruling.reason,
     )
 }
@@ -54,10 +54,10 @@ async fn every_accident_breaks_nothing_that_is_promised() {
     let state = state_of_sources(root);
     let again = number("FENCEGATE_FAULTS_AGAIN").is_some();
     let mut tally =
-        if again { MatrixReport::fresh(&folder, &state) } else { MatrixReport::resumed(&folder, &state) };
+        if again { MatrixReport::new(&folder, &state) } else { MatrixReport::resume(&folder, &state) };
     let runs: Vec<CaseRun> = wanted().into_iter().filter(|run| !tally.has(run)).collect();
     let (all, mut ruled) = (runs.len(), 0);
-    series::plays(runs, LANES, until, |ruling| {
+    series::run_all(runs, LANES, until, |ruling| {
         println!("{}", line(&ruling));
         ruled += 1;
         tally.add(ruling).expect("the target directory can be written");

@@ -50,7 +50,7 @@ async fn znodes(server: SocketAddr) -> usize {
 
 #[tokio::test]
 async fn three_hundred_new_keys_in_a_second_for_five_minutes_leave_a_level_number_of_nodes() {
-    let (_zookeeper, site) = TestSite::on_its_own().await;
+    let (_zookeeper, site) = TestSite::with_own_zookeeper().await;
     let policy = |name: &str, hold| {
         site.policy(name).with("/zookeeper/session_timeout", "12s").with("/defaults/hold", hold)
     };

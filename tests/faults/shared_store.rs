@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    patience::patiently,
+    patience::wait_until,
     postgres::{PostgresServer, StandbyMode, TestDatabase},
     severable::TcpProxy,
 };
@@ -37,24 +37,24 @@ async fn rest(database: &TestDatabase) {
 async fn guards_are_killed_one_after_the_other() {
     let server = server();
     let database = server.fresh_database();
-    let mut fleet = GuardFleet::at(&database.url(), None).await;
+    let mut fleet = GuardFleet::start(&database.url(), None).await;
     for which in [GuardNumber::One, GuardNumber::Two, GuardNumber::One, GuardNumber::Two] {
         sleep(FAIR).await;
-        let resting = fleet.lets_rest().await;
+        let resting = fleet.touch_new_keys().await;
         // A client has its answer a moment before the database has the end of the dispatch.
-        patiently("the ends of what was answered", rest(&database), || "").await;
+        wait_until("the ends of what was answered", rest(&database), || "").await;
         fleet.guard(which).signal(Signal::KILL);
-        fleet.serves_within(Duration::from_secs(1), &resting).await;
+        fleet.wait_serving(Duration::from_secs(1), &resting).await;
         sleep(FAIR / 2).await;
-        fleet.starts_again(which).await;
+        fleet.restart(which).await;
     }
-    fleet.finds(1000).await;
+    fleet.assert_result(1000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_stand_still_for_longer_than_their_lease() {
     let server = server();
-    let mut fleet = GuardFleet::at(&server.fresh_database().url(), None).await;
+    let mut fleet = GuardFleet::start(&server.fresh_database().url(), None).await;
     for which in [GuardNumber::One, GuardNumber::Two, GuardNumber::One] {
         sleep(FAIR).await;
         fleet.guard(which).signal(Signal::STOP);
@@ -62,43 +62,43 @@ async fn guards_stand_still_for_longer_than_their_lease() {
         fleet.guard(which).signal(Signal::CONT);
         let status = fleet.guard(which).exit().await;
         assert!(!status.success(), "taken for dead, it ends itself");
-        fleet.starts_again(which).await;
+        fleet.restart(which).await;
     }
-    fleet.finds(500).await;
+    fleet.assert_result(500).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_is_restarted_and_killed() {
     let mut server = server();
-    let mut fleet = GuardFleet::at(&server.fresh_database().url(), None).await;
+    let mut fleet = GuardFleet::start(&server.fresh_database().url(), None).await;
     for accident in [PostgresServer::stop, PostgresServer::kill, PostgresServer::stop, PostgresServer::kill] {
         sleep(FAIR).await;
         block_in_place(|| {
             accident(&mut server);
-            server.start_again();
+            server.restart();
         });
-        fleet.all_run().await;
-        fleet.goes_on_within(Duration::from_secs(15)).await;
+        fleet.wait_all_running().await;
+        fleet.wait_progress(Duration::from_secs(15)).await;
     }
-    fleet.finds(500).await;
+    fleet.assert_result(500).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_connection_of_one_guard_is_cut_and_goes_silent() {
     let server = server();
     let database = server.fresh_database();
-    let cut = TcpProxy::before(database.address).await;
-    let mut fleet = GuardFleet::at(&database.url(), Some(&database.url_at(&[cut.address]))).await;
+    let cut = TcpProxy::start(database.address).await;
+    let mut fleet = GuardFleet::start(&database.url(), Some(&database.url_at(&[cut.address]))).await;
     for _ in 0..3 {
         sleep(FAIR / 2).await;
-        cut.breaks_all();
+        cut.break_all();
         sleep(FAIR / 2).await;
-        cut.silent(true);
+        cut.set_silent(true);
         sleep(FROZEN).await;
-        cut.silent(false);
-        fleet.all_run().await;
+        cut.set_silent(false);
+        fleet.wait_all_running().await;
     }
-    fleet.finds(500).await;
+    fleet.assert_result(500).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,15 +107,15 @@ async fn a_synchronous_standby_takes_the_place_of_a_killed_primary() {
     let standby = block_in_place(|| primary.standby(StandbyMode::Synchronously));
     let database = primary.fresh_database();
     let both = database.url_at(&[primary.address(), standby.address()]);
-    let mut fleet = GuardFleet::at(&both, None).await;
+    let mut fleet = GuardFleet::start(&both, None).await;
     sleep(2 * FAIR).await;
     block_in_place(|| {
         primary.kill();
         standby.promote();
     });
-    fleet.all_run().await;
-    fleet.goes_on_within(Duration::from_secs(15)).await;
+    fleet.wait_all_running().await;
+    fleet.wait_progress(Duration::from_secs(15)).await;
     sleep(2 * FAIR).await;
     assert!(!fleet.closed_after_a_rollback().await, "a synchronous standby has lost nothing");
-    fleet.finds(500).await;
+    fleet.assert_result(500).await;
 }

@@ -26,7 +26,7 @@ fn changed(tree: &Path, since: &str) -> String {
 
 #[test]
 fn change_of_documents_alone_is_told_from_others() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let tree = home.path().join("tree");
     let (from, to) = (root(), tree.display().to_string());
     git(&from, &["clone", "--quiet", "--shared", &from.display().to_string(), &to]);

@@ -16,7 +16,7 @@ pub(crate) struct ModuleCycle {
 }
 
 /// One circle for each group of modules that lead to each other.
-pub(crate) fn shortest(edges: &ModuleEdges) -> Vec<ModuleCycle> {
+pub(crate) fn shortest_cycles(edges: &ModuleEdges) -> Vec<ModuleCycle> {
     let reached: BTreeMap<_, _> = edges.keys().map(|from| (from, reached_from(edges, from))).collect();
     let mut told: BTreeSet<&String> = BTreeSet::new();
     let mut circles = Vec::new();
@@ -91,8 +91,8 @@ mod tests {
     use crate::{modules::ModuleTree, sources::SourceFiles};
 
     fn told(files: &[(&str, &str)]) -> Vec<String> {
-        let modules = ModuleTree::of(&SourceFiles::made_up(files), "lib.rs");
-        shortest(&modules.edges()).iter().map(ToString::to_string).collect()
+        let modules = ModuleTree::from_sources(&SourceFiles::from_texts(files), "lib.rs");
+        shortest_cycles(&modules.edges()).iter().map(ToString::to_string).collect()
     }
 
     #[test]

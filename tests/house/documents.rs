@@ -7,7 +7,7 @@ use std::{
 };
 
 /// References of the documents below `root` to files that are not there.
-pub(crate) fn missing(root: &Path) -> Vec<String> {
+pub(crate) fn missing_files(root: &Path) -> Vec<String> {
     let mut files = BTreeSet::new();
     collect(root, Path::new(""), &mut files);
     let documents = files.iter().filter(|file| file.extension().is_some_and(|kind| kind == "md"));
@@ -33,7 +33,7 @@ fn missing_in(document: &Path, text: &str, files: &BTreeSet<PathBuf>) -> Vec<Str
 }
 
 /// Links of the documents below `root` that lead to a heading which its document does not have.
-pub(crate) fn astray(root: &Path) -> Vec<String> {
+pub(crate) fn broken_links(root: &Path) -> Vec<String> {
     let mut files = BTreeSet::new();
     collect(root, Path::new(""), &mut files);
     let documents = files.into_iter().filter(|file| file.extension().is_some_and(|kind| kind == "md"));

@@ -37,7 +37,7 @@ impl CrateLayers {
     }
 
     /// All members of the workspace that depend on another member, or on which another member depends.
-    pub(crate) fn of_workspace(root: &Path) -> Self {
+    pub(crate) fn from_workspace(root: &Path) -> Self {
         let members = table(&root.join("Cargo.toml"));
         let members = members["workspace"]["members"].as_array().expect("a list of members");
         let members = members.iter().map(|member| member.as_str().expect("a folder").to_owned());
@@ -78,7 +78,7 @@ impl CrateLayers {
     }
 
     /// Dependencies of a crate on a crate that is not below it, or is not listed.
-    pub(crate) fn wrong_way(&self) -> Vec<String> {
+    pub(crate) fn upward_dependencies(&self) -> Vec<String> {
         let place = |name: &str| self.crates.iter().position(|one| one.name == name);
         let mut wrong = Vec::new();
         for (at, one) in self.crates.iter().enumerate() {
@@ -89,7 +89,7 @@ impl CrateLayers {
     }
 
     /// The differences between `self`, as the document has it, and the real dependencies.
-    pub(crate) fn differing(&self, built: &Self) -> Vec<String> {
+    pub(crate) fn differences(&self, built: &Self) -> Vec<String> {
         let all = |floors: &Self| -> BTreeMap<String, BTreeSet<String>> {
             floors.crates.iter().map(|one| (one.name.clone(), one.knows.clone())).collect()
         };
@@ -122,7 +122,7 @@ mod tests {
     fn who_stands_below_knows_nobody_above() {
         let floors =
             CrateLayers::parse("Before.\n```floors\nroof: wall\nwall: roof cellar\ncellar:\n```\nAfter.");
-        assert_eq!(floors.expect("a block").wrong_way(), ["wall knows roof"]);
+        assert_eq!(floors.expect("a block").upward_dependencies(), ["wall knows roof"]);
         assert_eq!(CrateLayers::parse("No block."), None);
     }
 
@@ -131,9 +131,9 @@ mod tests {
         let [written, built] = ["roof: wall\nwall:\n", "roof: wall cellar\nwall:\ncellar:\n"]
             .map(|block| CrateLayers::parse(&format!("```floors\n{block}```")).expect("a block"));
         assert_eq!(
-            written.differing(&built),
+            written.differences(&built),
             ["cellar: written: (is not there); built: ", "roof: written: wall; built: cellar wall"]
         );
-        assert!(built.differing(&built).is_empty());
+        assert!(built.differences(&built).is_empty());
     }
 }

@@ -40,9 +40,9 @@ fn written() -> CrateLayers {
 
 #[test]
 fn crates_know_whom_the_document_lets_them_know_and_no_other() {
-    let (written, built) = (written(), CrateLayers::of_workspace(&root()));
-    assert_eq!(written.wrong_way(), Vec::<String>::new(), "whoever is known stands below");
-    let differing: Vec<_> = written.differing(&built);
+    let (written, built) = (written(), CrateLayers::from_workspace(&root()));
+    assert_eq!(written.upward_dependencies(), Vec::<String>::new(), "whoever is known stands below");
+    let differing: Vec<_> = written.differences(&built);
     assert!(
         differing.is_empty(),
         "gateway/ARCHITECTURE.md and the manifests differ:\n{}",
@@ -55,7 +55,7 @@ const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
 /// All that the compiler builds by itself, by the folder of its sources.
 fn built() -> impl Iterator<Item = (String, ModuleTree)> {
-    let folders = CrateLayers::of_workspace(&root()).crates.into_iter().map(|one| one.folder);
+    let folders = CrateLayers::from_workspace(&root()).crates.into_iter().map(|one| one.folder);
     let places = folders.flat_map(|folder| {
         let places = match folder.as_str() {
             "tests" => &[
@@ -68,7 +68,7 @@ fn built() -> impl Iterator<Item = (String, ModuleTree)> {
     places.map(|place| {
         let sources = SourceFiles::read(&root().join(&place));
         let start = ROOTS.into_iter().find(|start| sources.get(start).is_some());
-        let modules = ModuleTree::of(&sources, start.expect("a library, or tests"));
+        let modules = ModuleTree::from_sources(&sources, start.expect("a library, or tests"));
         (place, modules)
     })
 }
@@ -91,7 +91,7 @@ fn is_shipped(place: &str) -> bool {
 fn no_modules_of_a_crate_use_each_other_in_a_circle() {
     let mut told = String::new();
     for (place, edges) in edges() {
-        for circle in circles::shortest(&edges) {
+        for circle in circles::shortest_cycles(&edges) {
             told.push_str(&format!("{place}, of {} modules:\n{}", circle.modules, circle));
         }
     }
@@ -102,7 +102,7 @@ fn no_modules_of_a_crate_use_each_other_in_a_circle() {
 fn no_two_folders_of_a_crate_use_each_other() {
     let mut told = String::new();
     for (place, edges) in edges().filter(|(place, _)| is_shipped(place)) {
-        for breach in walls::breaches(&edges) {
+        for breach in walls::folder_cycles(&edges) {
             told.push_str(&format!("{place}:\n{breach}"));
         }
     }
@@ -111,7 +111,7 @@ fn no_two_folders_of_a_crate_use_each_other() {
 
 #[test]
 fn the_picture_of_the_floors_is_current() {
-    let floors = CrateLayers::of_workspace(&root());
+    let floors = CrateLayers::from_workspace(&root());
     let drawn = picture::draw(&floors, &root());
     let file = root().join("gateway/floors.svg");
     if env::var_os("REWRITE").is_some() {
@@ -126,7 +126,7 @@ fn the_picture_of_the_floors_is_current() {
 
 #[test]
 fn what_documents_name_is_there() {
-    let missing = documents::missing(&root());
+    let missing = documents::missing_files(&root());
     assert!(missing.is_empty(), "documents name what is not there:\n{}", missing.join("\n"));
 }
 
@@ -162,7 +162,8 @@ fn the_chinese_readme_has_the_commands_the_links_and_the_figures_of_the_english_
     let (original, translated) = (read("README.md"), read("deploy/docs/README.zh-CN.md"));
     let (translation, own) = translation::parts(&translated);
     let original = Document { folder: "", text: &original };
-    let differing = translation::differing(&original, &Document { folder: "deploy/docs", text: translation });
+    let differing =
+        translation::differences(&original, &Document { folder: "deploy/docs", text: translation });
     assert!(differing.is_empty(), "README.md, and then README.zh-CN.md:\n{}", differing.join("\n"));
     let terms = translation::terms(&read("deploy/docs/GLOSSARY.md"), own);
     assert!(terms.is_empty(), "terms of GLOSSARY.md, and those translated: {}", terms.join(", "));
@@ -212,12 +213,12 @@ fn the_duel_of_locks_is_told_as_its_report_has_it() {
 
 #[test]
 fn what_no_test_can_notice_is_of_code_that_is_there() {
-    let told = mutants::complaints(&root(), &MutantList::stored());
+    let told = mutants::complaints(&root(), &MutantList::load());
     assert!(told.is_empty(), "tests/mutants.toml:\n{}", told.join("\n"));
 }
 
 #[test]
 fn links_lead_to_headings_that_are_there() {
-    let astray = documents::astray(&root());
+    let astray = documents::broken_links(&root());
     assert!(astray.is_empty(), "links lead astray:\n{}", astray.join("\n"));
 }

@@ -32,7 +32,7 @@ enum PathTarget {
 
 impl ModuleTree {
     /// `root`: the file that the compiler begins with.
-    pub(crate) fn of(sources: &SourceFiles, root: &str) -> Self {
+    pub(crate) fn from_sources(sources: &SourceFiles, root: &str) -> Self {
         let mut all = Self(BTreeMap::new());
         all.add_file(sources, ModulePath::new(), root, "");
         all
@@ -42,7 +42,7 @@ impl ModuleTree {
     fn add_file(&mut self, sources: &SourceFiles, name: ModulePath, file: &str, folder: &str) {
         let text = sources.get(file).unwrap_or_else(|| panic!("{file} is there"));
         let tree = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let read = ModuleItems::of(&tree);
+        let read = ModuleItems::from_file(&tree);
         for child in &read.elsewhere {
             let (file, folder) =
                 sources.find(folder, child).unwrap_or_else(|| panic!("{file}: the file of `mod {child}`"));
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn edges(files: &[(&str, &str)]) -> Vec<String> {
-        let edges = ModuleTree::of(&SourceFiles::made_up(files), "lib.rs").edges();
+        let edges = ModuleTree::from_sources(&SourceFiles::from_texts(files), "lib.rs").edges();
         let of = |user: &String, used: &BTreeMap<String, BTreeSet<String>>| {
             let line = |(of, items): (&String, &BTreeSet<String>)| {
                 format!("{user} uses {} of {of}", Vec::from_iter(items.iter().cloned()).join(", "))

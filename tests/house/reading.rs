@@ -32,7 +32,7 @@ pub(crate) struct UseImport {
 
 impl ModuleItems {
     /// Reads a file, without the code that is built only for tests.
-    pub(crate) fn of(file: &File) -> Self {
+    pub(crate) fn from_file(file: &File) -> Self {
         let mut read = Self::default();
         read.visit_file(file);
         read

@@ -13,7 +13,7 @@ impl SourceFiles {
     }
 
     #[cfg(test)]
-    pub(crate) fn made_up(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn from_texts(files: &[(&str, &str)]) -> Self {
         Self(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect())
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Document<'a> {
 }
 
 /// The differences between two documents that would change what a reader does or sees.
-pub(crate) fn differing(original: &Document<'_>, translation: &Document<'_>) -> Vec<String> {
+pub(crate) fn differences(original: &Document<'_>, translation: &Document<'_>) -> Vec<String> {
     let (ours, theirs) = (sections(original), sections(translation));
     if ours.len() != theirs.len() {
         return vec![format!("{} sections, and {} translated", ours.len(), theirs.len())];
@@ -169,7 +169,7 @@ mod tests {
             "# 甲\n\n    run it  # 现在 7\n\n`x` 中的 35。\n\n## 乙\n\n[更多](c.md#d)\n\n```sh\nls\n```\n";
         let differs = |text: &str| {
             let original = Document { folder: "", text: original };
-            differing(&original, &Document { folder: "docs", text }).len()
+            differences(&original, &Document { folder: "docs", text }).len()
         };
         assert_eq!(differs(same), 0);
         for (word, other) in [

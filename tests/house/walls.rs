@@ -20,7 +20,7 @@ pub(crate) struct FolderCycle {
 }
 
 /// One breach for each pair of modules beside each other in which each uses the other, with all files below them.
-pub(crate) fn breaches(edges: &ModuleEdges) -> Vec<FolderCycle> {
+pub(crate) fn folder_cycles(edges: &ModuleEdges) -> Vec<FolderCycle> {
     let mut uses: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (user, used) in edges {
         for (definer, items) in used {
@@ -62,7 +62,7 @@ mod tests {
     use crate::{circles, modules::ModuleTree, sources::SourceFiles};
 
     fn edges(files: &[(&str, &str)]) -> ModuleEdges {
-        ModuleTree::of(&SourceFiles::made_up(files), "lib.rs").edges()
+        ModuleTree::from_sources(&SourceFiles::from_texts(files), "lib.rs").edges()
     }
 
     #[test]
@@ -76,8 +76,8 @@ mod tests {
             ("cellar/coal.rs", "pub struct Coal;"),
             ("cellar/ham.rs", "fn cut(_: crate::kitchen::knife::Knife) {}"),
         ]);
-        assert!(circles::shortest(&edges).is_empty(), "no file needs itself");
-        let told: Vec<_> = breaches(&edges).iter().map(ToString::to_string).collect();
+        assert!(circles::shortest_cycles(&edges).is_empty(), "no file needs itself");
+        let told: Vec<_> = folder_cycles(&edges).iter().map(ToString::to_string).collect();
         let breach = "    cellar and kitchen:\n        cellar::ham uses Knife of kitchen::knife\n        \
                       kitchen::stove uses Coal of cellar::coal\n";
         assert_eq!(told, [breach]);
@@ -91,6 +91,6 @@ mod tests {
             ("house/door.rs", "use super::bell::Bell; use crate::Address; pub struct Door(Bell, Address);"),
             ("house/bell.rs", "pub struct Bell;"),
         ]);
-        assert!(breaches(&edges).is_empty(), "{:?}", breaches(&edges));
+        assert!(folder_cycles(&edges).is_empty(), "{:?}", folder_cycles(&edges));
     }
 }

@@ -44,7 +44,7 @@ impl Model for FenceModel {
     fn next_state(&self, state: &ModelState, step: ModelStep) -> Option<ModelState> {
         let mut next = state.clone();
         next.event = None;
-        steps::take(self, &mut next, step);
+        steps::apply(self, &mut next, step);
         Some(next)
     }
 

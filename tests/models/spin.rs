@@ -21,7 +21,7 @@ struct SpinResult {
 
 /// Asserts that no schedule of the variant has a violation. `switches` (such as `ES=2 GS=2 HOP`) choose the variant of
 /// `model`.
-pub(crate) fn holds(model: &str, switches: &str) {
+pub(crate) fn assert_holds(model: &str, switches: &str) {
     let found = search(model, switches, "-O1");
     report(model, switches, &found);
     assert!(found.complete, "{model} {switches}: not every state was seen");
@@ -29,7 +29,7 @@ pub(crate) fn holds(model: &str, switches: &str) {
 }
 
 /// Asserts that the first violation that SPIN finds in the variant of `model` is one of `property`.
-pub(crate) fn violates(model: &str, switches: &str, property: &str) {
+pub(crate) fn assert_violates(model: &str, switches: &str, property: &str) {
     // The schedule is found at once. The compiler takes most of the time.
     let found = search(model, switches, "-O0");
     report(model, switches, &found);
@@ -43,8 +43,8 @@ pub(crate) fn violates(model: &str, switches: &str, property: &str) {
 
 /// Asserts that the accident or refusal `number` occurs in some schedule. The model has its name. So the promises do
 /// not hold only because nothing happens.
-pub(crate) fn happens(model: &str, switches: &str, number: u8) {
-    violates(model, &format!("{switches} SEE={number}"), "seen");
+pub(crate) fn assert_reachable(model: &str, switches: &str, number: u8) {
+    assert_violates(model, &format!("{switches} SEE={number}"), "seen");
 }
 
 fn search(model: &str, switches: &str, optimize: &str) -> SpinResult {

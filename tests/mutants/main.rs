@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_tests::mutants::{MutantList, MutatedPackage, root, told};
+use fencegate_tests::mutants::{MutantList, MutatedPackage, parse_line, root};
 
 /// So long it goes on at most, in minutes, unless `FENCEGATE_MUTANTS_MINUTES` says otherwise.
 const HOUR: u64 = 60;
@@ -25,7 +25,7 @@ struct PackageResult {
 
 #[test]
 fn whatever_is_changed_is_noticed_or_explained() {
-    let list = MutantList::stored().only(&env::var("FENCEGATE_MUTANTS_ONLY").unwrap_or_default());
+    let list = MutantList::load().only(&env::var("FENCEGATE_MUTANTS_ONLY").unwrap_or_default());
     let minutes = env::var("FENCEGATE_MUTANTS_MINUTES").ok().and_then(|minutes| minutes.parse().ok());
     let (began, whole) = (Instant::now(), Duration::from_secs(60 * minutes.unwrap_or(HOUR)));
     let counts: Vec<usize> = list.code.iter().map(changes).collect();
@@ -91,7 +91,7 @@ fn tried(code: &MutatedPackage, at: usize, within: Duration) -> PackageResult {
     // The exit code says nothing that the files do not say. It is no error if the time was over.
     command.status().expect("coreutils");
     let of = |name: &str| lines(&output.join("mutants.out").join(name));
-    let survived = of("missed.txt").iter().filter_map(|line| told(line)).collect();
+    let survived = of("missed.txt").iter().filter_map(|line| parse_line(line)).collect();
     PackageResult { noticed: of("caught.txt").len() + of("timeout.txt").len(), survived }
 }
 

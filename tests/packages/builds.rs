@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::{
     BuiltPackages,
     programs::{path, root, run},
-    served::serves,
+    served::assert_serves,
 };
 
 /// The stripped binary of what is committed, built of a clone in this folder, with crates and a target folder of its own there.
@@ -62,5 +62,5 @@ async fn the_package_for_arm64_serves_a_request_with_a_lock() {
     let site = TestSite::fresh().await;
     let policy = installed.path().join("policy.yaml");
     fs::write(&policy, site.policy("gw-1").to_string()).expect("our own folder");
-    serves("qemu-aarch64", &[path(&binary)], path(&policy)).await;
+    assert_serves("qemu-aarch64", &[path(&binary)], path(&policy)).await;
 }

@@ -12,7 +12,7 @@ use super::programs::{path, run};
 pub(super) struct TestMachine(TempDir);
 
 impl TestMachine {
-    pub(super) fn fresh() -> Self {
+    pub(super) fn new() -> Self {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         for folder in
             ["upper", "work", "root/usr", "root/etc/systemd/system", "root/dev", "root/proc", "root/run"]
@@ -27,9 +27,9 @@ impl TestMachine {
             symlink(format!("usr/{folder}"), home.path().join("root").join(folder)).expect("our own folder");
         }
         let machine = Self(home);
-        machine.writes("var/lib/dpkg/status", "");
-        machine.writes("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
-        machine.writes("etc/group", "root:x:0:\n");
+        machine.write_file("var/lib/dpkg/status", "");
+        machine.write_file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
+        machine.write_file("etc/group", "root:x:0:\n");
         machine
     }
 
@@ -38,7 +38,7 @@ impl TestMachine {
     }
 
     /// Takes a file along, under the same name.
-    pub(super) fn takes(&self, file: &Path) {
+    pub(super) fn install_file(&self, file: &Path) {
         let name = file.file_name().expect("a file");
         fs::copy(file, self.root().join("tmp").join(name)).expect("our own folder");
     }
@@ -52,14 +52,14 @@ impl TestMachine {
         }
     }
 
-    pub(super) fn writes(&self, file: &str, text: &str) {
+    pub(super) fn write_file(&self, file: &str, text: &str) {
         let file = self.root().join(file);
         fs::create_dir_all(file.parent().expect("a folder")).expect("our own folder");
         fs::write(file, text).expect("our own folder");
     }
 
     /// The text of a file outside of `/usr`, if it is there.
-    pub(super) fn reads(&self, file: &str) -> Option<String> {
+    pub(super) fn read_file(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.root().join(file)).ok()
     }
 
@@ -74,7 +74,7 @@ impl TestMachine {
     }
 
     /// Runs a line of shell on it, as its root, and gives what was printed. Its network is its own, with its settings.
-    pub(super) fn does(&self, line: &str) -> String {
+    pub(super) fn run_line(&self, line: &str) -> String {
         let at = path(self.0.path());
         let enter = format!(
             "set -e

@@ -140,37 +140,37 @@ fn an_rpm_is_installed_upgraded_and_removed() {
 }
 
 fn comes_and_goes(kind: &PackageKind) {
-    let (machine, policy) = (TestMachine::fresh(), "etc/fencegate/policy.yaml");
-    machine.takes(kind.package);
-    let said = machine.does(&format!("{} && sysctl -n net.ipv4.tcp_migrate_req", kind.install));
+    let (machine, policy) = (TestMachine::new(), "etc/fencegate/policy.yaml");
+    machine.install_file(kind.package);
+    let said = machine.run_line(&format!("{} && sysctl -n net.ipv4.tcp_migrate_req", kind.install));
     assert_eq!(said.lines().last(), Some("1"), "the setting is not in force: {said}");
-    let users = machine.reads("etc/passwd").expect("there");
+    let users = machine.read_file("etc/passwd").expect("there");
     assert!(["fencegate:", "fencegate-guard:"].iter().all(|user| users.contains(user)), "{users}");
     // The installed program checks each file and accepts it.
     for file in ["policy.yaml", "guard.yaml"] {
-        machine.does(&format!("fencegate check /etc/fencegate/{file}"));
+        machine.run_line(&format!("fencegate check /etc/fencegate/{file}"));
     }
 
     let enabled = "etc/systemd/system/multi-user.target.wants/fencegate@a.service";
-    machine.does("systemctl enable fencegate@a fencegate-guard");
-    machine.writes(policy, "mine\n");
-    machine.writes("var/lib/fencegate-guard/guard.redb", "remembered\n");
-    machine.does(kind.upgrade);
-    assert_eq!(machine.reads(policy).as_deref(), Some("mine\n"), "an upgrade changed it");
+    machine.run_line("systemctl enable fencegate@a fencegate-guard");
+    machine.write_file(policy, "mine\n");
+    machine.write_file("var/lib/fencegate-guard/guard.redb", "remembered\n");
+    machine.run_line(kind.upgrade);
+    assert_eq!(machine.read_file(policy).as_deref(), Some("mine\n"), "an upgrade changed it");
     assert!(machine.has(enabled) && machine.has("usr/bin/fencegate"));
 
-    machine.does(kind.remove);
+    machine.run_line(kind.remove);
     assert!(!machine.has(enabled) && !machine.has("usr/bin/fencegate") && !machine.has(policy));
     assert!(!machine.has("usr/lib/systemd/system/fencegate@.service"));
-    assert_eq!(kind.left.and_then(|left| machine.reads(left)).as_deref(), kind.left.map(|_| "mine\n"));
+    assert_eq!(kind.left.and_then(|left| machine.read_file(left)).as_deref(), kind.left.map(|_| "mine\n"));
     assert!(machine.has("var/lib/fencegate-guard/guard.redb"), "a guard has forgotten");
 }
 
 /// Where the package of these sources is installed, the quickstart builds nothing: there is no cargo here.
 #[test]
 fn an_installed_package_plays_the_story_at_once() {
-    let machine = TestMachine::fresh();
-    machine.takes(&PACKAGES.deb);
+    let machine = TestMachine::new();
+    machine.install_file(&PACKAGES.deb);
     // Below `/etc`: which Java it is, and how that one is set up.
     let java = fs::read_dir("/etc").expect("there").flatten().map(|entry| entry.path());
     let java = java
@@ -180,9 +180,9 @@ fn an_installed_package_plays_the_story_at_once() {
         java.iter().map(|java| path(java)).chain(["/etc/alternatives", "/etc/ssl/certs/ca-certificates.crt"]);
     machine.takes_settings(&settings.collect::<Vec<_>>());
     for file in ["Cargo.toml", "deploy/quickstart", "deploy/packages.sh"] {
-        machine.writes(&format!("src/{file}"), &fs::read_to_string(root().join(file)).expect("there"));
+        machine.write_file(&format!("src/{file}"), &fs::read_to_string(root().join(file)).expect("there"));
     }
-    let told = machine.does(
+    let told = machine.run_line(
         "dpkg -i --force-depends /tmp/*.deb && ip link set lo up && bash /src/deploy/quickstart --once",
     );
     assert!(told.contains("refused") && !told.contains("building"), "{told}");

@@ -41,11 +41,11 @@ async fn the_binary_needs_nothing_but_itself() {
     let mounts = DEVICES.map(|device| format!("mount --bind /dev/{device} '{at}/dev/{device}'"));
     let enter = format!("{} && exec chroot '{at}' \"$@\"", mounts.join(" && "));
     let entered = ["--map-root-user", "--mount", "sh", "-c", &enter, "sh", "/fencegate"];
-    serves("unshare", &entered, "/policy.yaml").await;
+    assert_serves("unshare", &entered, "/policy.yaml").await;
 }
 
 /// A gateway under this command serves a request that needs a lock.
-pub(super) async fn serves(program: &str, before: &[&str], policy: &str) {
+pub(super) async fn assert_serves(program: &str, before: &[&str], policy: &str) {
     let own = ["--log-format", "json", "run", "--init", "-c", policy];
     let child = ChildProcess::spawn(program, [before, &own[..]].concat()).expect("setpriv");
     let line = child.wait_line(|line| public_address(line).is_some(), Duration::from_secs(20));
@@ -53,13 +53,13 @@ pub(super) async fn serves(program: &str, before: &[&str], policy: &str) {
     let address = public_address(&line).expect("an address");
     child.wait_line(|line| line.contains("session.established"), Duration::from_secs(20)).expect("a session");
     // A session is in use when the plans of all gateways were looked at through it.
-    let mut answer = TestRequest::post("/pay/7").to(address).await.expect("it answers");
+    let mut answer = TestRequest::post("/pay/7").send_to(address).await.expect("it answers");
     for _ in 0..100 {
         if answer.status != 503 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-        answer = TestRequest::post("/pay/7").to(address).await.expect("it answers");
+        answer = TestRequest::post("/pay/7").send_to(address).await.expect("it answers");
     }
     assert_eq!(answer.status, 200, "{answer:?}\n{}", child.log());
 }

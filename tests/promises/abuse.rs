@@ -57,7 +57,7 @@ const FEWEST: usize = 3;
 
 async fn nothing_is_left(gateway: &Gateway) {
     for gauge in ["fencegate_requests_in_flight", "fencegate_lock_waiters", "fencegate_locks_held"] {
-        gateway.gauge_becomes(gauge, 0.0).await;
+        gateway.wait_gauge(gauge, 0.0).await;
     }
 }
 
@@ -66,7 +66,7 @@ async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usiz
     for _ in 0..20 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
-    gateway.forget_peak();
+    gateway.reset_peak();
     let before = gateway.resident();
     let done = beside_others(gateway, abuse).await;
     (done, gateway.peak().saturating_sub(before))
@@ -90,7 +90,7 @@ fn opened(n: u32, flags: u8) -> Vec<u8> {
 async fn flood(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
     const FLOODED: Duration = Duration::from_secs(4);
     let mut bare = FrameClient::connect(public).await;
-    let flooding = bare.pours(std::iter::once(first).chain((0..).map(frames)));
+    let flooding = bare.send_without_reading(std::iter::once(first).chain((0..).map(frames)));
     drop(tokio::time::timeout(FLOODED, flooding).await);
 }
 
@@ -144,7 +144,7 @@ fn with_large(policy: TestPolicy, service: &BulkService) -> TestPolicy {
     policy
         .with("/upstreams/files", files)
         .with("/routes/1", json!({"name": "large", "upstream": "files", "match": large, "fence": "none"}))
-        .route(json!({"name": "read", "upstream": "ledger", "match": read, "fence": "none"}))
+        .with_route(json!({"name": "read", "upstream": "ledger", "match": read, "fence": "none"}))
 }
 
 /// The gateway's memory for one slow client: the buffers and the state of a connection whose request is not complete.
@@ -201,7 +201,7 @@ const TAKEN: u64 = 1 << 20;
 
 #[tokio::test]
 async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
-    rlimit::allow_many();
+    rlimit::raise_limit();
     let site = TestSite::alone().await;
     let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
     let service = BulkService::start().await;
@@ -221,8 +221,8 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
             let clients = stream::iter(0..count).map(|_| slow(public, said));
             kept.extend(clients.buffer_unordered(50).collect::<Vec<_>>().await);
         }
-        gateway.series_reaches("fencegate_requests_in_flight", &["\"pay\""], EACH as f64).await;
-        gateway.series_reaches("fencegate_requests_total", &["\"large\""], READERS as f64).await;
+        gateway.wait_series_at_least("fencegate_requests_in_flight", &["\"pay\""], EACH as f64).await;
+        gateway.wait_series_at_least("fencegate_requests_total", &["\"large\""], READERS as f64).await;
         // Another client is served while all of these connections are open.
         for _ in 0..10 {
             assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -242,6 +242,6 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
 /// Sends some bytes, and then neither sends nor reads.
 async fn slow(public: SocketAddr, said: &str) -> RawClient {
     let mut client = RawClient::connect_narrow(public).await.expect("listens");
-    client.say(said).await.expect("connected");
+    client.send(said).await.expect("connected");
     client
 }

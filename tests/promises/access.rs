@@ -16,7 +16,7 @@ async fn telling(site: &TestSite, log: Value) -> Gateway {
 /// The line of the request for this path.
 async fn line(gateway: &Gateway, path: &'static str) -> Value {
     let of_path = move |line: &LogLine| access(line)["path"] == path;
-    access(&gateway.says("a line in the access log", of_path).await)
+    access(&gateway.wait_line("a line in the access log", of_path).await)
 }
 
 fn access(line: &LogLine) -> Value {
@@ -58,10 +58,10 @@ async fn a_refusal_and_a_client_that_went_away_have_their_lines_too() {
     let refused = line(&gateway, "/nowhere").await;
     assert_eq!((&refused["status"], &refused["reason"]), (&json!(404), &json!("no-route")), "{refused}");
     let HeldRequest { request: gone, latch: held, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/8")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/8")).await;
     gone.hang_up();
     let gone = line(&gateway, "/pay/8").await;
-    held.let_go();
+    held.release();
     assert_eq!(
         (&gone["status"], &gone["complete"], &gone["key"]),
         (&json!(499), &json!(false), &Value::Null),

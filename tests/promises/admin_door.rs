@@ -59,7 +59,7 @@ struct TokenFile(TempDir);
 
 impl TokenFile {
     fn new() -> Self {
-        let secret = Self(scratch::place());
+        let secret = Self(scratch::temp_dir());
         secret.write(TOKEN);
         secret
     }
@@ -79,7 +79,7 @@ impl TokenFile {
 }
 
 async fn ask(process: &TestProcess, ask: TestRequest) -> ClientResponse {
-    ask.to(process.admin).await.expect("an answer")
+    ask.send_to(process.admin).await.expect("an answer")
 }
 
 fn reason(answer: &ClientResponse) -> String {
@@ -161,7 +161,7 @@ async fn crosses_no_origin(
 async fn nobody_gets_in_at_a_gateway_without_what_is_asked_for() {
     let (site, secret) = (TestSite::fresh().await, TokenFile::new());
     let gateway = GatewayLaunch::new(&secret.policy(&site)).start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     nobody_gets_in(&gateway, &READ, &CHANGED).await;
     // No refused request has drained the gateway, and a client that shows the token is served.
     for path in READ {
@@ -177,7 +177,7 @@ async fn nobody_gets_in_at_a_gateway_without_what_is_asked_for() {
 
 #[tokio::test]
 async fn nobody_gets_in_at_a_guard_without_what_is_asked_for() {
-    let (beside, secret) = (GuardFixture::fresh().await, TokenFile::new());
+    let (beside, secret) = (GuardFixture::new().await, TokenFile::new());
     let launch = beside.launch().await.with("/admin/auth", json!({"bearer_file": secret.path()}));
     let guard = launch.start().await;
     nobody_gets_in(&guard, &READ_OF_GUARD, &CHANGED_OF_GUARD).await;
@@ -206,7 +206,9 @@ async fn on_loopback_without_a_token_other_sites_still_change_nothing() {
     let own = format!("http://{}", gateway.admin);
     let answer = ask(&gateway, TestRequest::post("/api/v1/reload").field("origin", &own)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    gateway.says("who did it", |line| line.message() == "audit" && line.field("principal") == "local").await;
+    gateway
+        .wait_line("who did it", |line| line.message() == "audit" && line.field("principal") == "local")
+        .await;
 }
 
 #[tokio::test]
@@ -220,7 +222,9 @@ async fn each_change_and_each_attempt_leaves_one_line() {
     ] {
         assert_eq!(ask(&gateway, attempt).await.status, status);
     }
-    gateway.says("the reload", |line| line.message() == "audit" && line.field("principal") == "bearer").await;
+    gateway
+        .wait_line("the reload", |line| line.message() == "audit" && line.field("principal") == "bearer")
+        .await;
     let log = gateway.log();
     let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let audit: Vec<_> = lines
@@ -244,10 +248,10 @@ async fn a_token_is_taken_over_from_its_file_and_a_bad_file_changes_nothing() {
     let gateway = Gateway::start(&secret.policy(&site)).await;
     let status = async |token: &str| ask(&gateway, bearing(TestRequest::get("/metrics"), token)).await.status;
     secret.write("short");
-    gateway.says("that it cannot be used", |line| line.message().starts_with("bearer.unusable")).await;
+    gateway.wait_line("that it cannot be used", |line| line.message().starts_with("bearer.unusable")).await;
     assert_eq!((status(TOKEN).await, status("short").await), (200, 401));
     secret.write("fedcba9876543210");
-    gateway.says("the change", |line| line.message() == "bearer.changed").await;
+    gateway.wait_line("the change", |line| line.message() == "bearer.changed").await;
     assert_eq!((status(TOKEN).await, status("fedcba9876543210").await), (401, 200));
 }
 
@@ -255,10 +259,10 @@ async fn a_token_is_taken_over_from_its_file_and_a_bad_file_changes_nothing() {
 async fn a_gateway_does_not_start_with_a_token_that_others_can_read() {
     let (site, secret) = (TestSite::fresh().await, TokenFile::new());
     fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o644)).expect("our own file");
-    let said = GatewayLaunch::new(&secret.policy(&site)).fails().await;
+    let said = GatewayLaunch::new(&secret.policy(&site)).expect_start_failure().await;
     assert!(said.contains("chmod 600") && !said.contains(TOKEN), "{said}");
     secret.write("short");
-    let said = GatewayLaunch::new(&secret.policy(&site)).fails().await;
+    let said = GatewayLaunch::new(&secret.policy(&site)).expect_start_failure().await;
     assert!(said.contains("FG0512"), "{said}");
 }
 
@@ -273,21 +277,21 @@ async fn a_certificate_is_asked_for_and_named_in_the_log() {
         "client_ca_file": authority,
     });
     let gateway = GatewayLaunch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
-    assert!(TestRequest::get("/live").to(gateway.admin).await.is_err(), "plain text was answered");
+    assert!(TestRequest::get("/live").send_to(gateway.admin).await.is_err(), "plain text was answered");
     let operator = keys.authority.sign(&["operator.example"]);
     let nobody = keys.client().connect(gateway.admin, "localhost").await;
     if let Ok(stream) = nobody {
-        let mut client = Http1Client::over(stream, gateway.admin).await.expect("speaks HTTP/1.1");
+        let mut client = Http1Client::on_stream(stream, gateway.admin).await.expect("speaks HTTP/1.1");
         assert!(client.send(&TestRequest::get("/live")).await.is_err(), "answered without a certificate");
     }
-    let known = keys.client().showing(operator.certificate(), operator.key());
+    let known = keys.client().with_certificate(operator.certificate(), operator.key());
     let stream = known.connect(gateway.admin, "localhost").await.expect("accepted");
-    let mut client = Http1Client::over(stream, gateway.admin).await.expect("speaks HTTP/1.1");
+    let mut client = Http1Client::on_stream(stream, gateway.admin).await.expect("speaks HTTP/1.1");
     assert_eq!(client.send(&TestRequest::post("/api/v1/reload")).await.expect("an answer").status, 200);
     let named = |line: &fencegate_tests::gateway::LogLine| {
         line.message() == "audit" && line.field("principal").contains("operator.example")
     };
-    gateway.says("whose certificate it was", named).await;
+    gateway.wait_line("whose certificate it was", named).await;
 }
 
 #[tokio::test]
@@ -298,7 +302,7 @@ async fn what_is_too_large_or_too_slow_is_not_waited_for() {
     assert_eq!(ask(&gateway, large).await.status, 413);
     let long = TestRequest::get("/live").field("x", &"x".repeat(64 * 1024));
     // The gateway answers with a refusal, or closes the connection while the client still sends.
-    if let Ok(answer) = long.to(gateway.admin).await {
+    if let Ok(answer) = long.send_to(gateway.admin).await {
         assert_eq!(answer.status, 431);
     }
     let mut half_a_head = begun(&gateway, "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n").await;

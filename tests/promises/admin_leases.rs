@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, command},
-    leases::{ClientLease, LeaseTokens, asking, said},
-    patience::patiently,
+    leases::{ClientLease, LeaseTokens, acquire_request, json_body},
+    patience::wait_until,
     site::TestSite,
 };
 use serde_json::{Value, json};
@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 /// What the admin listener says of a lease or of all, and its status.
 async fn told(gateway: &Gateway, path: &str) -> (u16, Value) {
     let answer = gateway.admin(path).await;
-    (answer.status, said(&answer))
+    (answer.status, json_body(&answer))
 }
 
 async fn done(gateway: &Gateway, path: &str, body: &Value) -> (u16, Value) {
-    let answer = TestRequest::post(path).body(body.to_string()).to(gateway.admin).await.expect("an answer");
-    (answer.status, said(&answer))
+    let answer =
+        TestRequest::post(path).body(body.to_string()).send_to(gateway.admin).await.expect("an answer");
+    (answer.status, json_body(&answer))
 }
 
 /// A verb with its exit code, stdout and stderr.
@@ -40,10 +41,12 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let asked = Instant::now();
-    let lease = ClientLease::of(&gateway, json!({"keys": ["account/7"], "note": "10.0.0.7:80"})).await;
+    let lease = ClientLease::acquire(&gateway, json!({"keys": ["account/7"], "note": "10.0.0.7:80"})).await;
     let held_for = Duration::from_millis(lease.document["held_for_ms"].as_u64().expect("a number"));
     let body = json!({"keys": ["account/7"], "note": "next"});
-    let waiter = ClientLease::granted(&gateway.send(&asking(&body).field("prefer", "respond-async")).await);
+    let waiter = ClientLease::from_response(
+        &gateway.send(&acquire_request(&body).field("prefer", "respond-async")).await,
+    );
     let behind = async {
         loop {
             let (_, seen) = told(&gateway, &format!("/api/v1/leases/{}", waiter.reference)).await;
@@ -52,7 +55,7 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
             }
         }
     };
-    patiently("one stands before it", behind, || "none").await;
+    wait_until("one stands before it", behind, || "none").await;
 
     let (status, all) = told(&gateway, "/api/v1/leases").await;
     assert_eq!(
@@ -85,11 +88,11 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
     let why = "the database is being moved";
     let (status, seen) = done(&gateway, &place("revoke"), &json!({ "why": why })).await;
     assert_eq!((status, &seen["revocation"], &seen["state"]), (200, &json!(why), &json!("held")));
-    assert_eq!(said(&lease.renew(&gateway).await)["revocation"], why);
+    assert_eq!(json_body(&lease.renew(&gateway).await)["revocation"], why);
 
     // A request under the lease is at work. The next holder waits for the end of that request as well.
-    let latch = site.origin.holds("/pay/7");
-    let running = gateway.begin(lease.under(TestRequest::post("/pay/7")));
+    let latch = site.origin.hold("/pay/7");
+    let running = gateway.begin(lease.with_lease(TestRequest::post("/pay/7")));
     site.origin.request("/pay/7", 1).await;
     for (body, status, reason) in [
         (json!({}), 400, "malformed"),
@@ -112,10 +115,10 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
     }
     let (_, over) = told(&gateway, &format!("/api/v1/leases/{}", lease.reference)).await;
     assert_eq!(over["why"], "broken");
-    let waiting = async { while said(&waiter.look(&gateway).await)["state"] != "held" {} };
-    latch.let_go();
+    let waiting = async { while json_body(&waiter.get(&gateway).await)["state"] != "held" {} };
+    latch.release();
     assert_eq!(running.answer().await.status, 200);
-    patiently("the next one to hold", waiting, || "it waits").await;
+    wait_until("the next one to hold", waiting, || "it waits").await;
     assert!(asked.elapsed() >= held_for, "{:?} of {held_for:?}", asked.elapsed());
 
     let log = gateway.log();
@@ -140,7 +143,7 @@ async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
     let (gateway, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     let (code, none, wrong) = typed(&gateway, &["lease", "list"]).await;
     assert_eq!((code, none.trim_end(), wrong.as_str()), (Some(0), "gw-1: 0 leases held, 0 wait", ""));
-    let lease = ClientLease::of(&gateway, json!({"keys": ["job/1"], "note": "10.0.0.7:80"})).await;
+    let lease = ClientLease::acquire(&gateway, json!({"keys": ["job/1"], "note": "10.0.0.7:80"})).await;
     let reference = lease.reference.as_str();
 
     let (code, list, _) = typed(&gateway, &["lease", "list", "--key", "job/1"]).await;
@@ -165,14 +168,14 @@ async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
 
     let (code, asked, _) = typed(&gateway, &["lease", "revoke", reference, "--why", "moving house"]).await;
     assert!(code == Some(0) && asked.contains("client is asked to give it back"), "{asked}");
-    assert_eq!(said(&lease.look(&gateway).await)["revocation"], "moving house");
+    assert_eq!(json_body(&lease.get(&gateway).await)["revocation"], "moving house");
 
     let (code, _, wrong) = typed(&gateway, &["lease", "break", reference, "--why", "moving house"]).await;
     assert!(code == Some(2) && wrong.contains("FG0603"), "{wrong}");
     let again =
         format!("fencegate lease break {reference} --yes --why 'moving house' --admin {}", gateway.admin);
     assert!(wrong.contains(&again), "no `{again}` in\n{wrong}");
-    assert_eq!(said(&lease.look(&gateway).await)["state"], "held");
+    assert_eq!(json_body(&lease.get(&gateway).await)["state"], "held");
     let sure = ["lease", "break", reference, "--yes", "--why", "moving house"];
     let (code, broken, _) = typed(&gateway, &sure).await;
     assert!(code == Some(0) && broken.contains("job/1 is given on in "), "{broken}");
@@ -187,7 +190,7 @@ async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
 async fn keys_that_the_log_must_not_name_are_not_named_to_operators() {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log/keys", "hash")).await;
-    let lease = ClientLease::of(&gateway, json!({"keys": ["account/secret"]})).await;
+    let lease = ClientLease::acquire(&gateway, json!({"keys": ["account/secret"]})).await;
     let (_, all) = told(&gateway, "/api/v1/leases").await;
     let number = all["leases"][0]["keys"][0].as_str().expect("a number").to_owned();
     assert!(number.starts_with('#') && !all.to_string().contains("account/secret"), "{all}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    patience::patiently,
+    patience::wait_until,
     process::TestProcess,
     site::TestSite,
 };
@@ -19,7 +19,8 @@ async fn told(process: &TestProcess, path: &str) -> Value {
 }
 
 async fn said(process: &TestProcess, path: &str, body: &Value) -> (u16, Value) {
-    let answer = TestRequest::post(path).body(body.to_string()).to(process.admin).await.expect("an answer");
+    let answer =
+        TestRequest::post(path).body(body.to_string()).send_to(process.admin).await.expect("an answer");
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
 }
 
@@ -34,17 +35,17 @@ async fn tells(process: &TestProcess, path: &str, what: &str, wanted: impl Fn(&V
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    patiently(what, reached, || process.log()).await
+    wait_until(what, reached, || process.log()).await
 }
 
 #[tokio::test]
 async fn who_holds_and_why_the_others_wait_is_told() {
     let site = TestSite::fresh().await;
-    let policy = |name: &str| site.policy(name).cached();
-    let (policies, latch) = ((policy("gw-1"), policy("gw-2")), site.origin.holds("/pay/7"));
+    let policy = |name: &str| site.policy(name).with_cached_hold();
+    let (policies, latch) = ((policy("gw-1"), policy("gw-2")), site.origin.hold("/pay/7"));
     let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
     let holder = one.begin(TestRequest::post("/pay/7"));
-    let token = site.origin.request("/pay/7", 1).await.stamped();
+    let token = site.origin.request("/pay/7", 1).await.expect_token();
     let waiting = [one.begin(TestRequest::post("/pay/7")), two.begin(TestRequest::post("/pay/7"))];
 
     let locks = tells(&one, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
@@ -73,7 +74,7 @@ async fn who_holds_and_why_the_others_wait_is_told() {
     assert_eq!(line[0]["number"], json!(token.number()));
     assert_eq!(line[1]["behind"], line[0]["node"]);
 
-    latch.let_go();
+    latch.release();
     for request in waiting.into_iter().chain([holder]) {
         assert_eq!(request.answer().await.status, 200);
     }
@@ -99,14 +100,14 @@ async fn who_holds_and_why_the_others_wait_is_told() {
 #[tokio::test]
 async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
     let site = TestSite::fresh().await;
-    let policy = site.policy("gw-1").route(json!({
+    let policy = site.policy("gw-1").with_route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     }));
     let gateway = Gateway::start(&policy).await;
-    let set = site.origin.holds_one(&gateway, TestRequest::post("/move/1/2")).await;
-    let token = set.record.stamped();
+    let set = site.origin.hold_request(&gateway, TestRequest::post("/move/1/2")).await;
+    let token = set.record.expect_token();
     let behind = gateway.begin(TestRequest::post("/pay/2"));
     let locks = tells(&gateway, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
     let keys: Vec<_> =
@@ -119,14 +120,14 @@ async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
         );
     }
     assert_eq!(locks["locks"][1]["line"][0]["route"], json!("pay"));
-    assert_eq!((set.finishes().await.status, behind.answer().await.status), (200, 200));
+    assert_eq!((set.finish().await.status, behind.answer().await.status), (200, 200));
 }
 
 #[tokio::test]
 async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
     const KEYS: usize = 10_000;
     let site = TestSite::alone().await;
-    let policy = site.policy("gw-1").keeping("60s");
+    let policy = site.policy("gw-1").with_linger("60s");
     let gateway = Gateway::start(&policy).await;
     let all: Vec<_> = (0..16)
         .map(|client| {
@@ -172,7 +173,7 @@ async fn nothing_is_broken_by_a_slip() {
     let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
     let path = "/api/v1/locks/account%2F7/break";
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     for (body, status, reason) in [
         (json!({}), 400, "malformed"),
         (json!({"confirm": "account/7", "unknown": 1}), 400, "malformed"),
@@ -200,14 +201,14 @@ async fn nothing_is_broken_by_a_slip() {
         assert_eq!((answered, told["reason"].as_str()), (409, Some("force")), "{told}");
     }
     assert_eq!(told_held(&gateway).await, json!(1));
-    assert_eq!(holder.finishes().await.status, 200);
+    assert_eq!(holder.finish().await.status, 200);
 }
 
 /// `enforce: observe`: a request may pass without a lock or token, so no service compares tokens either.
 #[tokio::test]
 async fn a_break_needs_a_word_more_where_a_route_with_that_key_only_observes() {
     let site = TestSite::fresh().await;
-    let policy = site.policy("gw-1").route(json!({
+    let policy = site.policy("gw-1").with_route(json!({
         "name": "look", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/look/{account}"},
         "fence": {"key": "look/{path.account}", "enforce": "observe"},
     }));
@@ -229,7 +230,7 @@ async fn broken(by: &Gateway) {
     let (status, told) = said(by, path, &json!({"confirm": "account/7"})).await;
     assert_eq!(status, 200, "{told}");
     assert_eq!(told["broken"][0]["gateway"], json!("victim"), "{told}");
-    by.says("who broke it", |line| {
+    by.wait_line("who broke it", |line| {
         line.message() == "audit" && line.field("asked").starts_with("broke account/7")
     })
     .await;
@@ -242,13 +243,14 @@ async fn written_by(site: &TestSite, gateway: &str) -> usize {
 /// The holder is paused before its write while its lock is broken. When the holder wakes, it has noticed the break.
 async fn a_broken_holder_writes_nothing(cached: bool) {
     let site = TestSite::fresh().await;
-    let policy = |name: &str| if cached { site.policy(name).cached() } else { site.policy(name) };
+    let policy = |name: &str| if cached { site.policy(name).with_cached_hold() } else { site.policy(name) };
     // Longer than it takes to notice; a node of one request is looked at from its second on.
-    let victim = site.pausing(&policy("victim"), "before_upstream_write", Duration::from_millis(3500)).await;
+    let victim =
+        site.gateway_paused_at(&policy("victim"), "before_upstream_write", Duration::from_millis(3500)).await;
     let next = GatewayLaunch::new(&policy("next")).start().await;
-    next.becomes_ready().await;
+    next.wait_ready().await;
     let asked = victim.begin(TestRequest::post("/pay/7"));
-    victim.stands_at("before_upstream_write").await;
+    victim.wait_at_failpoint("before_upstream_write").await;
     broken(&next).await;
     let answer = next.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
@@ -276,18 +278,20 @@ async fn a_cached_tenure_whose_node_was_broken_writes_nothing_once_it_has_notice
 /// one.
 #[tokio::test]
 async fn what_a_broken_holder_writes_before_it_notices_is_refused_by_its_token() {
-    let site = TestSite::fresh().await.comparing();
-    let victim = site.pausing(&site.policy("victim"), "after_proof_check", Duration::from_millis(1500)).await;
+    let site = TestSite::fresh().await.with_comparison();
+    let victim = site
+        .gateway_paused_at(&site.policy("victim"), "after_proof_check", Duration::from_millis(1500))
+        .await;
     let next = site.gateway("next").await;
     let asked = victim.begin(TestRequest::post("/pay/7"));
-    victim.stands_at("after_proof_check").await;
+    victim.wait_at_failpoint("after_proof_check").await;
     broken(&next).await;
     let newer = next.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((newer.status, newer.outcome()), (200, Some(FencingOutcome::Done)));
     let answer = asked.answer().await;
     let late = site.origin.request("/pay/7", 2).await;
     assert_eq!(late.gateway, "victim");
-    assert!(late.stale && Some(late.stamped()) < newer.token(), "{late:?}");
+    assert!(late.stale && Some(late.expect_token()) < newer.token(), "{late:?}");
     assert_eq!(answer.status, 412);
 }
 
@@ -295,7 +299,7 @@ async fn what_a_broken_holder_writes_before_it_notices_is_refused_by_its_token()
 async fn keys_are_called_as_the_log_may_call_them() {
     let site = TestSite::fresh().await;
     for (shown, visible) in [("hash", false), ("off", false), ("plain", true)] {
-        let policy = site.policy("gw-1").cached().with("/log", json!({"keys": shown}));
+        let policy = site.policy("gw-1").with_cached_hold().with("/log", json!({"keys": shown}));
         let policy = policy.with("/defaults/hold/linger", "5s");
         let gateway = Gateway::start(&policy).await;
         assert_eq!(gateway.send(&TestRequest::post("/pay/verysecret")).await.status, 200);
@@ -326,10 +330,10 @@ async fn keys_are_called_as_the_log_may_call_them() {
 async fn drain_ends_the_process_as_a_signal_does() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let running = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let running = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let (status, told) = said(&gateway, "/api/v1/drain", &json!({})).await;
     assert_eq!((status, &told["draining"]), (202, &json!(true)));
-    gateway.becomes_unready().await;
-    assert_eq!(running.finishes().await.status, 200);
+    gateway.wait_unready().await;
+    assert_eq!(running.finish().await.status, 200);
     assert!(gateway.exit().await.success());
 }

@@ -38,7 +38,7 @@ pub(super) async fn violations(browser: &Browser) -> Value {
     let axe = fs::read_to_string(format!("{folder}/axe-core/axe.min.js")).expect("fetched");
     browser.run(&axe).await;
     let told = browser
-        .run_until_told(
+        .run_async(
             r#"const done = arguments[arguments.length - 1];
             const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
             axe.run(document, { runOnly: { type: "tag", values: tags } }).then((found) => done({
@@ -68,13 +68,13 @@ pub(super) async fn tells_of_lost_sessions(gateway: &Gateway, picture: &str) {
     }
     let ended = "return Number([...document.querySelectorAll('#safety tr')].find((row) => row.innerText.includes('ended unasked')).cells[1].innerText) > 0";
     assert_eq!(browser.run(ended).await, json!(true), "{text}");
-    kept(picture, &browser.picture().await);
+    kept(picture, &browser.screenshot().await);
     assert_eq!(violations(&browser).await, json!([]));
     no_complaints(&browser).await;
 }
 
 async fn admin(process: &TestProcess, ask: TestRequest) -> ClientResponse {
-    ask.to(process.admin).await.expect("an answer")
+    ask.send_to(process.admin).await.expect("an answer")
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn an_operator_sees_what_happens_in_light_and_dark() {
     browser.open(&url(&live.sleeper)).await;
     // Two samples make a point of the plots.
     let drawn = "return document.querySelectorAll('#plots polyline.most').length === 2";
-    browser.until("a line in both plots", drawn).await;
+    browser.wait_until("a line in both plots", drawn).await;
     let text = browser.text().await;
     for wanted in [
         "gw-1",
@@ -111,8 +111,8 @@ async fn an_operator_sees_what_happens_in_light_and_dark() {
     assert_eq!(count("Sessions that ended unasked").await.as_str().map(|count| count > "0"), Some(true));
     assert_eq!(count("refused by a guard or a comparing upstream").await, json!("1"));
     for scheme in ["light", "dark"] {
-        browser.prefers(scheme).await;
-        let picture = browser.picture().await;
+        browser.set_color_scheme(scheme).await;
+        let picture = browser.screenshot().await;
         kept(&format!("gateway-{scheme}.png"), &picture);
         if scheme == "light" && env::var_os("REWRITE").is_some() {
             fs::write(deploy().join("page.png"), &picture).expect("our own tree");
@@ -126,13 +126,13 @@ async fn an_operator_sees_what_happens_in_light_and_dark() {
         .run("window.before = document.querySelector('#held'); document.querySelector('#waiting a').focus()")
         .await;
     let renewed = "return document.querySelector('#held') !== window.before";
-    browser.until("newer parts", renewed).await;
+    browser.wait_until("newer parts", renewed).await;
     assert_eq!(browser.run("return document.activeElement.tagName").await, json!("A"));
 
     browser.open(&format!("{}locks/account%2Fheld", url(&live.other))).await;
     let text = browser.text().await;
     assert!(text.contains("The key account/held is held by gw-2 for request"), "{text}");
-    kept("lock.png", &browser.picture().await);
+    kept("lock.png", &browser.screenshot().await);
     assert_eq!(violations(&browser).await, json!([]));
     no_complaints(&browser).await;
     browser.close().await;
@@ -166,10 +166,10 @@ async fn what_a_guard_refused_as_stale_stands_on_the_page_as_in_the_metrics() {
 
 #[tokio::test]
 async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
-    let site = TestSite::fresh().await.comparing();
-    let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
+    let site = TestSite::fresh().await.with_comparison();
+    let gateway = Gateway::start(&site.policy("gw-1").with_cached_hold()).await;
     let HeldRequest { request: holder, latch, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let path = "/locks/account%2F7";
     let page = String::from_utf8(gateway.admin(path).await.body.to_vec()).expect("text");
     let hidden = |name: &str| {
@@ -197,11 +197,13 @@ async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
     let answer = admin(&gateway, form(&csrf, "account%2F7")).await;
     assert_eq!((answer.status, answer.field("location")), (303, Some("/?done=broken")));
     gateway
-        .says("who broke it", |line| line.message() == "audit" && line.field("asked").starts_with("broke"))
+        .wait_line("who broke it", |line| {
+            line.message() == "audit" && line.field("asked").starts_with("broke")
+        })
         .await;
     // A second break changes nothing: the node that was meant no longer holds the key.
     assert_eq!(admin(&gateway, form(&csrf, "account%2F7")).await.status, 409);
-    latch.let_go();
+    latch.release();
     holder.result().await.ok();
 }
 
@@ -209,8 +211,11 @@ async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
 async fn hostile_names_are_text_and_nothing_else() {
     let site = TestSite::fresh().await;
     let hostile = "</th><script>alert(1)</script>";
-    let policy =
-        site.policy("gw-1").cached().with("/defaults/hold/linger", "30s").with("/name", "a<b>&\"c\"");
+    let policy = site
+        .policy("gw-1")
+        .with_cached_hold()
+        .with("/defaults/hold/linger", "30s")
+        .with("/name", "a<b>&\"c\"");
     let policy = policy.with("/routes/0/fence/key", "{header.x-account}");
     let gateway = Gateway::start(&policy.with("/name", "gw-1")).await;
     for key in [hostile, "\"'><img/src=x/onerror=alert(1)>", "{{7*7}}", "&amp;"] {
@@ -246,13 +251,13 @@ async fn a_guard_shows_what_is_in_doubt_and_takes_the_word_of_an_operator() {
         text.contains("In doubt") && text.contains("POST /pay/7") && text.contains("account/7"),
         "{text}"
     );
-    kept("guard.png", &browser.picture().await);
+    kept("guard.png", &browser.screenshot().await);
     assert_eq!(violations(&browser).await, json!([]));
     let reference = browser.run("return document.querySelector('#operations tbody a').innerText").await;
     browser.run("document.querySelector('#operations tbody a').click()").await;
-    browser.until("the form", "return document.querySelector('form') !== null").await;
+    browser.wait_until("the form", "return document.querySelector('form') !== null").await;
     assert!(browser.text().await.contains("<b>one</b>"));
-    kept("operation.png", &browser.picture().await);
+    kept("operation.png", &browser.screenshot().await);
     assert_eq!(violations(&browser).await, json!([]));
     let fill = format!(
         "document.querySelector('#confirm').value = {reference};
@@ -262,10 +267,12 @@ async fn a_guard_shows_what_is_in_doubt_and_takes_the_word_of_an_operator() {
          document.querySelector('form').requestSubmit()"
     );
     browser.run(&fill).await;
-    browser.until("what was done", "return document.body.innerText.includes('Written down')").await;
+    browser.wait_until("what was done", "return document.body.innerText.includes('Written down')").await;
     no_complaints(&browser).await;
     browser.close().await;
-    guard.says("who said so", |line| line.message() == "audit" && line.field("principal") == "local").await;
+    guard
+        .wait_line("who said so", |line| line.message() == "audit" && line.field("principal") == "local")
+        .await;
     let open = guard.admin("/api/v1/operations").await;
     assert_eq!(serde_json::from_slice::<Value>(&open.body).expect("JSON")["operations"], json!([]));
 }

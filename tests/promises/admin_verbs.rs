@@ -8,7 +8,7 @@ use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch, command},
     guard::GuardFixture,
     held::HeldRequest,
-    patience::patiently,
+    patience::wait_until,
     site::TestSite,
 };
 use serde_json::{Value, json};
@@ -27,12 +27,12 @@ async fn said(arguments: &[&str]) -> CommandOutput {
 
 #[tokio::test]
 async fn locks_are_listed_shown_and_broken() {
-    let site = TestSite::fresh().await.comparing();
-    let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
+    let site = TestSite::fresh().await.with_comparison();
+    let gateway = Gateway::start(&site.policy("gw-1").with_cached_hold()).await;
     let admin = gateway.admin.to_string();
     let HeldRequest { request: holder, latch, record } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
-    let token = record.stamped();
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
+    let token = record.expect_token();
     for verb in [&["locks"][..], &["top", "--once"]] {
         let (code, told, wrong) = said(&[verb, &["--admin", &admin]].concat()).await;
         assert_eq!((code, wrong.as_str()), (Some(0), ""), "{verb:?}");
@@ -55,7 +55,7 @@ async fn locks_are_listed_shown_and_broken() {
     assert_eq!(said(&wrong_node).await.0, Some(1));
     let (code, told, wrong) = said(&["lock", "break", "account/7", "--yes", "--admin", &admin]).await;
     assert!(code == Some(0) && told.contains("broken") && told.contains("gw-1"), "{told}{wrong}");
-    latch.let_go();
+    latch.release();
     holder.result().await.ok();
 }
 
@@ -114,8 +114,8 @@ async fn ready_is_told_by_the_exit_code() {
     let gateway = site.gateway("gw-1").await;
     let unmade = site.policy("gw-2").with("/zookeeper/root", fencegate_tests::zookeeper::fresh_root());
     let unmade = GatewayLaunch::new(&unmade).without_init().start().await;
-    unmade.says("why", |line| line.message() == "no ZooKeeper session").await;
-    let beside = GuardFixture::fresh().await;
+    unmade.wait_line("why", |line| line.message() == "no ZooKeeper session").await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     let frozen = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let frozen = frozen.local_addr().expect("bound").to_string();
@@ -152,7 +152,7 @@ async fn member_is(asked: &Gateway, name: &str, wanted: &str) -> String {
             line = found.unwrap_or_else(|| panic!("no {name}: {told}")).to_owned();
         }
     };
-    patiently(&format!("{name} to be {wanted}"), told, || asked.log()).await;
+    wait_until(&format!("{name} to be {wanted}"), told, || asked.log()).await;
     line
 }
 
@@ -174,10 +174,10 @@ async fn members_are_all_gateways_and_whether_each_could_work() {
     let members = told["members"].as_array().expect("a list");
     assert!(members.iter().all(|one| one["ready"] == true && one["since"].as_u64() > Some(1)), "{told:#}");
 
-    let held = site.origin.holds_one(&reached, TestRequest::post("/pay/7")).await;
+    let held = site.origin.hold_request(&reached, TestRequest::post("/pay/7")).await;
     reached.signal(Signal::TERM);
     member_is(&one, "gw-2", "no: drains").await;
-    held.finishes().await;
+    held.finish().await;
     pauses.signal(Signal::STOP);
     member_is(&one, "gw-3", "no: silent for").await;
     pauses.signal(Signal::CONT);

@@ -91,8 +91,8 @@ async fn a_warm_key_costs_few_allocations_and_no_other_thread() {
         );
     let home = tempfile::tempdir().expect("a folder");
     let counts = home.path().join("counts");
-    let gateway = GatewayLaunch::new(&policy).workers(1).counting_at(&counts).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy).with_workers(1).with_allocation_socket(&counts).start().await;
+    gateway.wait_ready().await;
     let mut client = Http1Client::connect(gateway.public).await.expect("listens");
     let mut costs = BTreeMap::new();
     for path in ["/open/1", "/warm/1"] {

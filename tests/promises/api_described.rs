@@ -50,7 +50,7 @@ async fn answers_as(name: &str, address: SocketAddr, arguments: &[&str]) {
 async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &[&str]) {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let python = MADE.get_or_init(|| venv("schemathesis", "schemathesis==4.32.5")).await;
-    let folder = scratch::place();
+    let folder = scratch::temp_dir();
     fs::write(folder.path().join("schemathesis.toml"), known).expect("our own folder");
     let mut command = Command::new("timeout");
     command.arg("100").arg(python).args(["-m", "schemathesis.cli", "run", &document(name)]);
@@ -77,14 +77,14 @@ async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &
 
 #[tokio::test]
 async fn a_gateways_admin_listener_answers_as_described() {
-    let (site, secret, tokens) = (TestSite::fresh().await, scratch::place(), LeaseTokens::default());
+    let (site, secret, tokens) = (TestSite::fresh().await, scratch::temp_dir(), LeaseTokens::default());
     let token = secret.path().join("token");
     fs::write(&token, TOKEN).expect("our own folder");
     fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("our own file");
-    let policy = site.policy("gw-1").cached().with("/admin/auth", json!({"bearer_file": token}));
+    let policy = site.policy("gw-1").with_cached_hold().with("/admin/auth", json!({"bearer_file": token}));
     let gateway = GatewayLaunch::new(&tokens.grant(policy)).start().await;
-    gateway.becomes_ready().await;
-    ClientLease::of(&gateway, json!({"keys": ["job/night"], "ttl_ms": 30_000})).await;
+    gateway.wait_ready().await;
+    ClientLease::acquire(&gateway, json!({"keys": ["job/night"], "ttl_ms": 30_000})).await;
     // Two requests, so that the locks and their history are not empty.
     for key in ["7", "8"] {
         assert_eq!(gateway.send(&TestRequest::post(&format!("/pay/{key}"))).await.status, 200);
@@ -96,8 +96,8 @@ async fn a_gateways_admin_listener_answers_as_described() {
 
 #[tokio::test]
 async fn a_guards_admin_listener_answers_as_described() {
-    let beside = GuardFixture::fresh().await;
-    let guard = beside.launch().await.asking_for_a_token().start().await;
+    let beside = GuardFixture::new().await;
+    let guard = beside.launch().await.with_admin_token().start().await;
     let bearer = "Authorization: Bearer a-token-that-nobody-guesses";
     let left_out = ["--exclude-path", "/api/v1/drain", "--exclude-path", ANNOUNCEMENT];
     answers_as("guard-admin.json", guard.admin, &[&["-H", bearer][..], &left_out].concat()).await;
@@ -138,8 +138,8 @@ async fn questions_about_leases_are_answered_as_described() {
     let policy =
         policy.with("/leases/principals/0/operator", true).with("/leases/principals/0/keys", json!(["*"]));
     let gateway = GatewayLaunch::new(&policy).start().await;
-    gateway.becomes_ready().await;
-    let lease = ClientLease::of(&gateway, json!({"keys": ["election/night"], "ttl_ms": 30_000})).await;
+    gateway.wait_ready().await;
+    let lease = ClientLease::acquire(&gateway, json!({"keys": ["election/night"], "ttl_ms": 30_000})).await;
     let bearer = format!("Authorization: Bearer {CLIENT}");
     answers_with("leases.json", gateway.public, &known_of_leases(&lease), &["-H", &bearer]).await;
     // Some of what was asked for was granted, beside that one: the example of the document.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate_tests::{
-    gateway::{command, command_in},
+    gateway::{command, command_with_env},
     prometheus::deploy,
     scratch,
 };
@@ -72,7 +72,7 @@ async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
 
 #[tokio::test]
 async fn the_units_are_sound_and_give_the_process_few_rights() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let binary = scratch::binaries().join("fencegate").display().to_string();
     for unit in ["fencegate@.service", "fencegate-guard.service", "fencegate-guard-backup.service"] {
         let text = read(&format!("systemd/{unit}"));
@@ -124,7 +124,7 @@ fn the_units_bring_what_the_installed_policies_name() {
 /// What makes users at the installation, run on a folder.
 #[tokio::test]
 async fn the_users_of_the_units_are_made() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     fs::create_dir(home.path().join("etc")).expect("our own folder");
     let root = format!("--root={}", home.path().display());
     run("systemd-sysusers", &[&root, &shipped("systemd/users.conf")]).await;
@@ -145,7 +145,7 @@ async fn the_users_of_the_units_are_made() {
 /// The files that the packages put in /etc are good as they are, and with what stands in their comments.
 #[tokio::test]
 async fn the_installed_files_are_good_also_with_what_their_comments_show() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let at = home.path().display().to_string();
     let key = format!("{at}/fencegate-ticket-key");
     assert!(command(&["keys", "new", &key]).await.expect("started").status.success());
@@ -163,8 +163,9 @@ async fn the_installed_files_are_good_also_with_what_their_comments_show() {
             let file = home.path().join(installed);
             fs::write(&file, &text).expect("our own folder");
             let file = file.display().to_string();
-            let said =
-                command_in(&[("CREDENTIALS_DIRECTORY", &at)], &["check", &file]).await.expect("started");
+            let said = command_with_env(&[("CREDENTIALS_DIRECTORY", &at)], &["check", &file])
+                .await
+                .expect("started");
             let told = String::from_utf8_lossy(&said.stderr);
             // The guard's is told to take tickets, until it does.
             let codes: Vec<&str> =
@@ -231,7 +232,7 @@ async fn yaml_files_are_as_yamllint_wants_them() {
 #[tokio::test]
 async fn the_balancers_take_their_snippets() {
     run("/usr/sbin/haproxy", &["-c", "-f", &shipped("proxies/haproxy.cfg")]).await;
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let at = home.path().display();
     let around = format!(
         "events {{}}\nerror_log stderr;\npid {at}/pid;\nhttp {{ access_log off; client_body_temp_path {at}/body; \
@@ -253,7 +254,7 @@ async fn alertmanager_takes_its_example() {
 /// Tools that build ask this before they begin: a disk that is full in the midst of a build has many messages.
 #[test]
 fn a_build_that_has_no_room_is_refused_before_it_begins() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let target = home.path().join("target");
     let room_for = |gibibytes: u32| {
         let script = format!(". {} && room_for {gibibytes}", shipped("packages.sh"));

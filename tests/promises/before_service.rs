@@ -93,16 +93,16 @@ fn service(beside: &GuardFixture) -> SocketAddr {
 /// The proxy answers for a service that works on. The next request begins when the guard may take the execution for over.
 async fn an_early_answer_leaves_the_guard_in_doubt(beside: GuardFixture, peer: ProxyProcess) {
     let guard = guard(&beside, &peer, &[]).await;
-    let old = beside.origin.holds_one(&guard, StampedRequest::new("a", 20).post("/old")).await;
+    let old = beside.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/old")).await;
     let (record, latch) = (old.record.clone(), old.latch.clone());
     let answer = old.answer().await;
     let new = guard.begin(StampedRequest::new("a", 30).post("/new"));
     tokio::time::sleep_until((record.arrived + WORKS).into()).await;
-    latch.let_go();
+    latch.release();
     assert_eq!(new.answer().await.status, 200);
     let new = beside.origin.request("/new", 1).await;
     assert_began_late(&record, &new);
-    History::of(&beside.origin.log()).assert_holds();
+    History::from_log(&beside.origin.log()).assert_holds();
     assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     assert_eq!(answer.field("fencing-refusal"), None, "{answer:?}");
     assert!(answer.field("fencing-outcome").is_some_and(|said| said.contains("; end=unseen")), "{answer:?}");
@@ -116,7 +116,7 @@ fn assert_began_late(first: &RequestRecord, second: &RequestRecord) {
 
 #[tokio::test]
 async fn a_504_of_nginx_leaves_the_guard_in_doubt() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
     let peer = nginx(service(&beside), &early);
     an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
@@ -124,14 +124,14 @@ async fn a_504_of_nginx_leaves_the_guard_in_doubt() {
 
 #[tokio::test]
 async fn a_504_of_haproxy_leaves_the_guard_in_doubt() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let peer = haproxy(service(&beside), &[("timeout server 60s", format!("timeout server {EARLY}"))]);
     an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
 }
 
 #[tokio::test]
 async fn a_504_of_caddy_leaves_the_guard_in_doubt() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let early = [("response_header_timeout 60s", format!("response_header_timeout {EARLY}"))];
     let peer = caddy(service(&beside), &early);
     an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
@@ -139,7 +139,7 @@ async fn a_504_of_caddy_leaves_the_guard_in_doubt() {
 
 #[tokio::test]
 async fn a_504_of_envoy_leaves_the_guard_in_doubt() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let peer = envoy(envoy_binary().await, service(&beside), &[("timeout: 60s", "timeout: 0.3s".into())]);
     an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
 }
@@ -153,7 +153,7 @@ async fn a_503_of_envoy_leaves_the_guard_in_doubt_where_it_is_listed() {
         // What the list is for: without it the next request begins at once.
         (json!([502, 504]), FencingOutcome::Done),
     ] {
-        let beside = GuardFixture::fresh().await;
+        let beside = GuardFixture::new().await;
         let peer = envoy(binary, service(&beside), &[]);
         let guard = guard(&beside, &peer, &[("/upstream/unfinished", unfinished)]).await;
         beside.origin.script("/old", [Act::Reset]);
@@ -177,7 +177,7 @@ async fn behind_a_guard_the_client_gets_the_answer_of_the_proxy_as_unknown() {
     let launch = guarded.launch().await.with("/upstream/endpoint", format!("http://{}", peer.address));
     let launch = launch.with("/upstream/response_timeout", "1500ms").with("/send_within", "500ms");
     let guard = launch.with("/max_execution", "2s").start().await;
-    let gateway = Gateway::start(&guarded.policy("gw-1", &[guard.public]).cached()).await;
+    let gateway = Gateway::start(&guarded.policy("gw-1", &[guard.public]).with_cached_hold()).await;
     let origin = &guarded.site.origin;
     origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -185,8 +185,8 @@ async fn behind_a_guard_the_client_gets_the_answer_of_the_proxy_as_unknown() {
     assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{next:?}");
     let (first, second) = (origin.request("/pay/7", 1).await, origin.request("/pay/7", 2).await);
     assert_began_late(&first, &second);
-    assert!(second.stamped().number() > first.stamped().number(), "the old tenure was used again");
-    History::of(&origin.log()).assert_holds();
+    assert!(second.expect_token().number() > first.expect_token().number(), "the old tenure was used again");
+    History::from_log(&origin.log()).assert_holds();
     assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     assert!(answer.field("fencing-outcome").is_some_and(|said| said.contains("; end=unseen")), "{answer:?}");
     assert!(String::from_utf8_lossy(&answer.body).contains("nginx"), "not the answer of nginx: {answer:?}");
@@ -197,7 +197,7 @@ async fn behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecor
     let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
     let peer = nginx(site.origin.door("service"), &early);
-    let policy = site.policy("gw-1").cached().with("/routes/0/fence/wait", "20s");
+    let policy = site.policy("gw-1").with_cached_hold().with("/routes/0/fence/wait", "20s");
     let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", peer.address)]));
     let gateway = Gateway::start(&level(policy)).await;
     site.origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
@@ -205,11 +205,11 @@ async fn behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecor
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
     assert!(
-        second.stamped().number() > first.stamped().number()
+        second.expect_token().number() > first.expect_token().number()
             || answer.outcome() == Some(FencingOutcome::Done)
     );
     if second.arrived - first.arrived >= COUNTS - SLACK {
-        History::of(&site.origin.log()).assert_holds();
+        History::from_log(&site.origin.log()).assert_holds();
         assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     }
     (first, second)
@@ -240,7 +240,7 @@ async fn a_504_of_nginx_ends_the_tenure_where_the_service_compares() {
     let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
     let peer = nginx(site.origin.door("service"), &early);
-    let policy = site.policy("gw-1").cached();
+    let policy = site.policy("gw-1").with_cached_hold();
     let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", peer.address)]));
     let gateway = Gateway::start(&policy).await;
     site.origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
@@ -249,7 +249,7 @@ async fn a_504_of_nginx_ends_the_tenure_where_the_service_compares() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
     let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
     assert!(second.arrived - first.arrived < WORKS, "somebody waited");
-    assert!(second.stamped().number() > first.stamped().number(), "the old tenure was used again");
+    assert!(second.expect_token().number() > first.expect_token().number(), "the old tenure was used again");
 }
 
 /// How often the service got a request whose connection broke behind its effect, over a connection that was used before.
@@ -258,7 +258,7 @@ async fn times_executed(
     settings: &[(&str, serde_json::Value)],
     ask: TestRequest,
 ) -> (usize, RequestRecord) {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let peer = peer(service(&beside));
     let guard = guard(&beside, &peer, settings).await;
     assert_eq!(guard.send(&TestRequest::get("/warm")).await.status, 200);
@@ -297,7 +297,7 @@ async fn caddy_repeats_no_operation_under_another_name_or_without_kept_connectio
 
 #[tokio::test]
 async fn nginx_repeats_a_put_only_without_the_shipped_line() {
-    let put = || StampedRequest::new("a", 20).on(TestRequest::with_method("PUT", "/put").body("x"));
+    let put = || StampedRequest::new("a", 20).apply_to(TestRequest::with_method("PUT", "/put").body("x"));
     let repeating = |service| nginx(service, &[("proxy_next_upstream off;", String::new())]);
     assert_eq!(times_executed(repeating, &[], put()).await.0, 2, "the control repeats nothing");
     assert_eq!(times_executed(|service| nginx(service, &[]), &[], put()).await.0, 1);
@@ -305,7 +305,7 @@ async fn nginx_repeats_a_put_only_without_the_shipped_line() {
 
 #[tokio::test]
 async fn haproxy_repeats_nothing() {
-    let put = StampedRequest::new("a", 20).on(TestRequest::with_method("PUT", "/put").body("x"));
+    let put = StampedRequest::new("a", 20).apply_to(TestRequest::with_method("PUT", "/put").body("x"));
     assert_eq!(times_executed(|service| haproxy(service, &[]), &[], put).await.0, 1);
 }
 
@@ -328,13 +328,13 @@ async fn envoy_repeats_only_with_a_retry_policy() {
 
 #[tokio::test]
 async fn the_first_answer_that_shows_an_intermediary_is_told_once() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let peer = nginx(service(&beside), &[]);
     let guard = guard(&beside, &peer, &[]).await;
     for epoch in [20, 30, 40] {
         assert_eq!(guard.send(&StampedRequest::new("a", epoch).post("/pay")).await.status, 200);
     }
-    let line = guard.says("the hop", |line| line.message().starts_with("upstream.hop_seen")).await;
+    let line = guard.wait_line("the hop", |line| line.message().starts_with("upstream.hop_seen")).await;
     assert!(line.field("shown").starts_with("server: nginx"), "{}", line.text());
     assert_eq!(guard.log().matches("upstream.hop_seen").count(), 1, "{}", guard.log());
 }

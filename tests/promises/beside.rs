@@ -15,7 +15,7 @@ use fencegate_tests::{
     gateway::{Gateway, PolicyFile, command},
     history::History,
     load::{Load, LoadPlan},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -46,7 +46,7 @@ fn is_gateway(door: &str) -> bool {
 }
 
 fn load(gateways: &[&Gateway]) -> LoadPlan {
-    LoadPlan { clients: CLIENTS, ..LoadPlan::paying(gateways, 1, CLIENTS, 100_000) }
+    LoadPlan { clients: CLIENTS, ..LoadPlan::payments(gateways, 1, CLIENTS, 100_000) }
 }
 
 /// Path of the one account that everybody works on.
@@ -62,7 +62,7 @@ async fn in_one_line(
     readers: bool,
 ) {
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(2));
+    site.origin.set_work_time(Duration::from_millis(2));
     let sharing = |policy: TestPolicy| {
         if !readers {
             return hold(policy);
@@ -79,11 +79,11 @@ async fn in_one_line(
 
     let plan = all_on_one(load(&[&one, &two]));
     let writing = Load::start("writing", &plan);
-    let reading = readers.then(|| Load::of(TestRequest::get, "reading", &plan));
+    let reading = readers.then(|| Load::start_with(TestRequest::get, "reading", &plan));
     let theirs = |site: &TestSite| through(site, |door| !is_gateway(door));
     for turns in (TURNS / 4..=TURNS).step_by(TURNS / 4) {
         site.origin
-            .when(&format!("{turns} turns of either side"), |log| {
+            .wait_for(&format!("{turns} turns of either side"), |log| {
                 let ours = log.records.iter().filter(|record| is_gateway(&record.gateway)).count();
                 (ours >= turns && log.records.len() - ours >= turns).then_some(())
             })
@@ -96,7 +96,7 @@ async fn in_one_line(
     }
 
     // Growing tokens show that both sides are served in the order in which the lock nodes were made.
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     assert!(told.iter().all(|told| told.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
     assert!(history.hand_overs() >= TURNS / 4, "not exercised: {} hand-overs", history.hand_overs());
@@ -140,17 +140,18 @@ async fn kazoos_readers_and_writers_and_gateways_take_turns() {
 #[tokio::test]
 async fn a_gateway_that_keeps_the_key_lets_kazoo_have_its_turns() {
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(2));
-    let keeping = policy(&site, "gw-1", "kazoo").cached().with("/routes/0/fence/hold/mode", "cached");
+    site.origin.set_work_time(Duration::from_millis(2));
+    let keeping =
+        policy(&site, "gw-1", "kazoo").with_cached_hold().with("/routes/0/fence/hold/mode", "cached");
     let gateway = Gateway::start(&keeping).await;
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
 
     let load = Load::start("load", &all_on_one(load(&[&gateway])));
-    site.origin.sees_more("one", TURNS / 2).await;
+    site.origin.wait_more("one", TURNS / 2).await;
     drop(program);
     let told = load.stop().await;
 
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     let kept =
         history.executions.iter().filter(|one| is_gateway(&one.gateway) && one.token.dispatch() > 1).count();
@@ -166,7 +167,7 @@ async fn the_parent_of_another_programs_lock_stays() {
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 50).await;
     for _ in 0..10 {
         // Between two turns of the program the gateway is alone.
-        site.origin.sees_more("one", 1).await;
+        site.origin.wait_more("one", 1).await;
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
     program.had_no_trouble();
@@ -187,7 +188,7 @@ async fn a_gateway_makes_the_parents_that_the_program_would_make() {
         .await;
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "{layout}");
         let program = ForeignProgram::at(&site, kind, "one", &path, 0).await;
-        site.origin.sees_more("one", 3).await;
+        site.origin.wait_more("one", 3).await;
         program.had_no_trouble();
     }
 }
@@ -198,18 +199,18 @@ async fn a_gateway_makes_the_parents_that_the_program_would_make() {
 async fn a_program_that_shows_nothing_stands_in_line_with_gateways_whose_nodes_are_closed() {
     let mut site = TestSite::fresh().await;
     site.root = site.root.replace("/t/", "/closed-");
-    site.origin.works_for(Duration::from_millis(2));
-    let home = scratch::place();
+    site.origin.set_work_time(Duration::from_millis(2));
+    let home = scratch::temp_dir();
     let digest = serde_json::json!({"user": "fencegate", "password_file": private(&home, "secret")});
     let policy = policy(&site, "gw-1", "kazoo").with("/zookeeper/digest", digest);
     let gateway = Gateway::start(&policy.with("/zookeeper/acl", "closed")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "it makes the parents");
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
     let load = Load::start("load", &all_on_one(load(&[&gateway])));
-    site.origin.sees_more("one", 20).await;
+    site.origin.wait_more("one", 20).await;
     program.had_no_trouble();
     drop(program);
-    load.keeps_its_promises(&site.origin, 10).await;
+    load.assert_promises(&site.origin, 10).await;
 }
 
 fn private(home: &TempDir, name: &str) -> String {
@@ -223,22 +224,22 @@ fn private(home: &TempDir, name: &str) -> String {
 async fn explain_and_lock_show_tell_whose_lock_it_is() {
     let site = TestSite::fresh().await;
     let policy = policy(&site, "gw-1", "kazoo");
-    let file = PolicyFile::of(&policy);
+    let file = PolicyFile::new(&policy);
     let said = command(&["explain", "-c", &file, "POST /pay/7"]).await.expect("started");
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     assert!(said.contains(&lock_path(&site)) && said.contains("kazoo: other programs"), "{said}");
 
     let gateway = Gateway::start(&policy).await;
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     let _program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
     site.origin.request("/pay/7", 1).await;
     let waiting = gateway.begin(TestRequest::post("/pay/7"));
     let admin = gateway.admin.to_string();
     let show = ["lock", "show", "account/7", "--admin", &admin, "--format", "json"];
-    let line = patiently("two in line", two_in_line(&show), || gateway.log()).await;
+    let line = wait_until("two in line", two_in_line(&show), || gateway.log()).await;
     assert_eq!((&line[0]["program"], &line[0]["holds"]), (&"kazoo".into(), &true.into()), "{line}");
     assert_eq!((&line[1]["program"], &line[1]["gateway"]), (&"fencegate".into(), &"gw-1".into()), "{line}");
-    latch.let_go();
+    latch.release();
     assert_eq!(waiting.answer().await.status, 200);
 }
 
@@ -259,36 +260,36 @@ const FROZEN: Duration = Duration::from_millis(3500);
 /// A frozen program cannot know at its wake-up that its lock is gone, and nothing holds the program back. Its writes
 /// are refused by their number.
 async fn trouble_on_either_side(layout: &str, kind: ForeignLock) {
-    let site = TestSite::fresh().await.comparing();
-    site.origin.works_for(Duration::from_millis(5));
+    let site = TestSite::fresh().await.with_comparison();
+    site.origin.set_work_time(Duration::from_millis(5));
     let gateway = Gateway::start(&policy(&site, "gw-0", layout)).await;
     let steady = Gateway::start(&policy(&site, "gw-steady", layout)).await;
     let program = ForeignProgram::start(&site, kind, "program-0", 0).await;
     let plan = LoadPlan { pause: Duration::from_millis(5), ..all_on_one(load(&[&gateway, &steady])) };
     let load = Load::start("load", &plan);
-    site.origin.sees_more("program-0", 10).await;
+    site.origin.wait_more("program-0", 10).await;
 
     // The program freezes at an arbitrary moment, mostly while it waits or holds.
     program.signal(Signal::STOP);
     tokio::time::sleep(FROZEN).await;
-    site.origin.sees_more("gw-steady", 10).await;
+    site.origin.wait_more("gw-steady", 10).await;
     program.signal(Signal::CONT);
-    site.origin.sees_more("program-0", 10).await;
+    site.origin.wait_more("program-0", 10).await;
 
     gateway.signal(Signal::STOP);
     tokio::time::sleep(FROZEN).await;
-    site.origin.sees_more("program-0", 10).await;
+    site.origin.wait_more("program-0", 10).await;
     gateway.signal(Signal::CONT);
-    site.origin.sees_more("gw-0", 10).await;
+    site.origin.wait_more("gw-0", 10).await;
 
     program.signal(Signal::KILL);
     gateway.signal(Signal::KILL);
-    site.origin.sees_more("gw-steady", 10).await;
+    site.origin.wait_more("gw-steady", 10).await;
     let next = ForeignProgram::start(&site, kind, "program-1", 0).await;
-    site.origin.sees_more("program-1", 10).await;
+    site.origin.wait_more("program-1", 10).await;
     drop(next);
     let told = load.stop().await;
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
 }
@@ -328,14 +329,14 @@ async fn nothing_overlaps_when_gateways_or_readers_with_curator_are_killed_or_fr
 async fn who_comes_behind_a_killed_program_waits_for_the_end_of_its_session() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", "kazoo")).await;
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
     site.origin.request("/pay/7", 1).await;
     let waiting = gateway.begin(TestRequest::post("/pay/7"));
     let killed = Instant::now();
     program.signal(Signal::KILL);
     assert_eq!(waiting.answer().await.status, 200);
-    latch.let_go();
+    latch.release();
     let gap = site.origin.request("/pay/7", 2).await.arrived - killed;
     assert!(gap >= Duration::from_millis(1000), "took only {gap:?}");
 }

@@ -54,7 +54,7 @@ pub(super) fn all_done(told: &[AttemptResult]) {
 fn tenures(history: &History) -> Vec<Vec<&Execution>> {
     let mut line: Vec<_> = history.executions.iter().collect();
     line.sort_by_key(|execution| execution.began);
-    let tenures = line.chunk_by(|one, next| one.token.same_tenure(next.token));
+    let tenures = line.chunk_by(|one, next| one.token.same_grant(next.token));
     tenures.map(<[&Execution]>::to_vec).collect()
 }
 
@@ -73,7 +73,7 @@ async fn written(zookeeper: &OwnZooKeeper, tree: &ZnodeTree) -> (u64, u64) {
 async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_requests() {
     const CLIENTS: usize = 16;
     const EACH: usize = 60;
-    let (zookeeper, site) = TestSite::on_its_own().await;
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let gateway = Gateway::start(&cached(site.policy("gw-1"), json!({}))).await;
     let tree = site.tree().await;
 
@@ -82,7 +82,7 @@ async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_reques
     let (all_then, beats_then) = written(&zookeeper, &tree).await;
 
     all_done(&told);
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     assert_eq!(history.executions.len(), CLIENTS * EACH);
     assert!(beats_then > beats, "not exercised: no heartbeat");
@@ -95,8 +95,8 @@ async fn a_warm_key_is_served_without_waiting_for_zookeeper() {
     const DELAY: Duration = Duration::from_millis(400);
     const REQUESTS: u32 = 10;
     let site = TestSite::alone().await;
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
-    let policy = site.unswept("gw-1").through(link.address());
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
+    let policy = site.policy_without_janitor("gw-1").with_zookeeper(link.address());
     let gateway = Gateway::start(&cached(policy, json!({"linger": KEPT}))).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     link.delay(DELAY);
@@ -110,8 +110,8 @@ async fn a_warm_key_is_served_without_waiting_for_zookeeper() {
     }
     assert!(begun.elapsed() < DELAY, "{REQUESTS} warm requests took {:?}", begun.elapsed());
     let log = site.origin.log();
-    let tokens: Vec<Token> = log.on("/pay/7").map(|record| record.stamped()).collect();
-    assert!(tokens.iter().all(|token| token.same_tenure(tokens[0])), "{tokens:?}");
+    let tokens: Vec<Token> = log.on("/pay/7").map(|record| record.expect_token()).collect();
+    assert!(tokens.iter().all(|token| token.same_grant(tokens[0])), "{tokens:?}");
     assert!(tokens.iter().map(|token| token.dispatch()).eq(1..=REQUESTS + 1), "{tokens:?}");
 }
 
@@ -125,7 +125,7 @@ async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bo
     /// What the operations of a hand-over and a busy machine may add to a turn.
     const SLACK: Duration = Duration::from_millis(100);
     let site = TestSite::alone().await;
-    site.origin.works_for(Duration::from_millis(3));
+    site.origin.set_work_time(Duration::from_millis(3));
     let policy = |name| cached(site.policy(name), json!({}));
     let (first, second) = (policy("gw-1"), policy("gw-2"));
     let (one, two) = Gateway::start_both(&first, &second).await;
@@ -133,7 +133,7 @@ async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bo
     let told = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
 
     all_done(&told);
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     assert!(history.hand_overs() >= 8, "not exercised: {} hand-overs", history.hand_overs());
 
@@ -156,12 +156,13 @@ async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bo
 async fn a_key_that_nobody_uses_is_given_back_after_its_linger() {
     const LINGER: Duration = Duration::from_millis(800);
     let site = TestSite::alone().await;
-    let gateway = Gateway::start(&cached(site.unswept("gw-1"), json!({"linger": "800ms"}))).await;
+    let gateway =
+        Gateway::start(&cached(site.policy_without_janitor("gw-1"), json!({"linger": "800ms"}))).await;
     let tree = site.tree().await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200);
     assert_eq!(tree.locks().await.len(), 1, "given back at once");
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
     let kept = answer.completed.elapsed();
     assert!(kept >= LINGER - Duration::from_millis(50), "kept only {kept:?}");
     assert!(kept < LINGER + Duration::from_secs(1), "kept {kept:?}");
@@ -176,7 +177,7 @@ async fn another_gateway_does_not_wait_for_the_linger() {
         assert_eq!(answer.status, 200);
         assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
     }
-    let history = History::of(&site.origin.log());
+    let history = History::from_log(&site.origin.log());
     history.assert_holds();
     assert_eq!(history.hand_overs(), 3);
 }
@@ -185,18 +186,18 @@ async fn another_gateway_does_not_wait_for_the_linger() {
 async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
     const MAX_TENURE: Duration = Duration::from_millis(400);
     let site = TestSite::alone().await;
-    site.origin.works_for(Duration::from_millis(3));
+    site.origin.set_work_time(Duration::from_millis(3));
     let rules = json!({"max_tenure": "400ms", "linger": "300ms"});
     let gateway = Gateway::start(&cached(site.policy("gw-1"), rules)).await;
     let load = Load::start("load", &plan(&[&gateway], 4, 5000));
     let ended = |log: &fencegate_tests::origin::OriginLog| {
-        let numbers: BTreeSet<_> = log.on("/pay/7").map(|record| record.stamped().number()).collect();
+        let numbers: BTreeSet<_> = log.on("/pay/7").map(|record| record.expect_token().number()).collect();
         (numbers.len() >= 5).then_some(())
     };
-    site.origin.when("five tenures", ended).await;
+    site.origin.wait_for("five tenures", ended).await;
     let told = load.stop().await;
     all_done(&told);
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     for tenure in tenures(&history) {
         let span = tenure.last().expect("cut").began - tenure[0].began;
@@ -207,10 +208,11 @@ async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
 /// Requests that need the key with other settings, through the gateway that holds the key for many other requests.
 async fn is_served_beside_a_cached_tenure(route: Value, ask: TestRequest, path: &str) {
     let site = TestSite::alone().await;
-    site.origin.works_for(Duration::from_millis(3));
-    let gateway = Gateway::start(&cached(site.policy("gw-1"), json!({"linger": KEPT})).route(route)).await;
+    site.origin.set_work_time(Duration::from_millis(3));
+    let gateway =
+        Gateway::start(&cached(site.policy("gw-1"), json!({"linger": KEPT})).with_route(route)).await;
     let load = Load::start("load", &plan(&[&gateway], 8, 5000));
-    site.origin.when("a tenure in use", |log| log.records.get(20).map(drop)).await;
+    site.origin.wait_for("a tenure in use", |log| log.records.get(20).map(drop)).await;
     for n in 1..=5 {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
@@ -218,12 +220,12 @@ async fn is_served_beside_a_cached_tenure(route: Value, ask: TestRequest, path: 
         assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
         assert_eq!(site.origin.count(path), n);
         let so_far = site.origin.log().records.len();
-        site.origin.when("the tenure in use again", |log| log.records.get(so_far + 10).map(drop)).await;
+        site.origin.wait_for("the tenure in use again", |log| log.records.get(so_far + 10).map(drop)).await;
     }
     let told = load.stop().await;
     all_done(&told);
     // A set is recorded under all of its keys. The check treats them as one resource.
-    let mut history = History::of(&site.origin.log()).with(&told);
+    let mut history = History::from_log(&site.origin.log()).with(&told);
     for execution in &mut history.executions {
         execution.key = "account/7".to_owned();
     }
@@ -262,14 +264,14 @@ async fn an_unknown_outcome_ends_its_tenure() {
     let site = TestSite::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     site.origin.script("/pay/7", [Act::Reset]);
     let held = gateway.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 2).await;
     let waiting: Vec<_> = (0..3).map(|_| gateway.begin(TestRequest::post("/pay/7"))).collect();
-    gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
+    gateway.wait_gauge("fencegate_lock_waiters", 3.0).await;
 
-    latch.let_go();
+    latch.release();
     assert_eq!(held.answer().await.outcome(), Some(FencingOutcome::Done));
     let mut outcomes = Vec::new();
     for waiting in waiting {
@@ -280,7 +282,7 @@ async fn an_unknown_outcome_ends_its_tenure() {
         outcomes,
         [Some(FencingOutcome::Unknown), Some(FencingOutcome::Done), Some(FencingOutcome::Done)]
     );
-    let history = History::of(&site.origin.log());
+    let history = History::from_log(&site.origin.log());
     history.assert_holds();
     let tenures: Vec<usize> = tenures(&history).iter().map(Vec::len).collect();
     assert_eq!(tenures, [3, 2], "the unknown one is the last under its token");
@@ -294,9 +296,9 @@ async fn a_node_that_a_stranger_removed_ends_its_tenure() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let locks = tree.locks().await;
     tree.delete(&locks[0]).await.expect("a stranger may");
-    gateway.says("what happened", |line| line.message().starts_with("lock node removed")).await;
+    gateway.wait_line("what happened", |line| line.message().starts_with("lock node removed")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let history = History::of(&site.origin.log());
+    let history = History::from_log(&site.origin.log());
     history.assert_holds();
     assert_eq!(tenures(&history).len(), 2);
 }

@@ -20,9 +20,9 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
     let policy = cached(site.policy("gw-1"), json!({})).with("/routes/0/fence/queue", 3);
     let gateway = Gateway::start(&policy).await;
     let HeldRequest { request: holder, latch, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let waiting: Vec<_> = (0..3).map(|_| gateway.begin(TestRequest::post("/pay/7"))).collect();
-    gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
+    gateway.wait_gauge("fencegate_lock_waiters", 3.0).await;
 
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (429, "queue-full"));
@@ -33,11 +33,11 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
         200,
         "another key has a queue of its own"
     );
-    latch.let_go();
+    latch.release();
     for request in waiting.into_iter().chain([holder]) {
         assert_eq!(request.answer().await.status, 200);
     }
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// Who holds the key, as seen by the gateway that is asked.
@@ -71,12 +71,12 @@ async fn waits_are_bounded(holder: HolderKind, hold: &str) {
         // The key is free, whether or not the gateway keeps it.
         assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free again");
         let taker = if let HolderKind::Itself = holder { gateway } else { &other };
-        let latch = site.origin.holds("/pay/7");
+        let latch = site.origin.hold("/pay/7");
         let held = taker.begin(TestRequest::post("/pay/7").field("X-Taker", "1"));
         let taken = |log: &fencegate_tests::origin::OriginLog| {
             log.on("/pay/7").any(|record| record.ended.is_none() && record.whole.is_some()).then_some(())
         };
-        site.origin.when("the key to be taken", taken).await;
+        site.origin.wait_for("the key to be taken", taken).await;
         let before = site.origin.count("/pay/7");
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"), "{case}");
@@ -84,13 +84,13 @@ async fn waits_are_bounded(holder: HolderKind, hold: &str) {
         let expected = Duration::from_millis(least)..Duration::from_millis(most);
         assert!(expected.contains(&answer.took()), "{case}: took {:?}", answer.took());
         assert_eq!(site.origin.count("/pay/7"), before, "{case}");
-        latch.let_go();
+        latch.release();
         assert_eq!(held.answer().await.status, 200, "{case}");
         // A request that does not wait gives way to a tenure that another gateway keeps. So the next case starts when
         // no lock node is left.
-        tree.no_lock_is_left().await;
+        tree.assert_no_locks().await;
     }
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -112,25 +112,26 @@ async fn a_wait_is_bounded_behind_a_strict_holder() {
 async fn clients_that_hang_up_leave_the_local_queue_and_the_others_their_order() {
     let site = TestSite::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7").field("x-attempt", "0")).await;
+    let holder =
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7").field("x-attempt", "0")).await;
     let mut waiting = BTreeMap::new();
     for n in 1..=6_u32 {
         waiting.insert(n, gateway.begin(TestRequest::post("/pay/7").field("x-attempt", &n.to_string())));
-        gateway.gauge_becomes("fencegate_lock_waiters", n.into()).await;
+        gateway.wait_gauge("fencegate_lock_waiters", n.into()).await;
     }
     for n in [1, 4, 6] {
         waiting.remove(&n).expect("asked").hang_up();
     }
-    gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
+    gateway.wait_gauge("fencegate_lock_waiters", 3.0).await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
-    assert_eq!(holder.finishes().await.status, 200);
+    assert_eq!(holder.finish().await.status, 200);
     for waiting in waiting.into_values() {
         assert_eq!(waiting.answer().await.status, 200);
     }
     let log = site.origin.log();
     let order: Vec<_> = log.on("/pay/7").filter_map(|record| record.request.field("x-attempt")).collect();
     assert_eq!(order, ["0", "2", "3", "5"]);
-    let tokens: Vec<_> = log.on("/pay/7").map(|record| record.stamped().dispatch()).collect();
+    let tokens: Vec<_> = log.on("/pay/7").map(|record| record.expect_token().dispatch()).collect();
     assert!(tokens.is_sorted() && tokens[0] == 1, "{tokens:?}");
 }

@@ -23,7 +23,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 async fn check(policy: &TestPolicy, options: &[&str]) -> Output {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     command(&[&["check", &file, "--online"][..], options].concat()).await.expect("started")
 }
@@ -66,7 +66,7 @@ impl CheckOutput {
 #[tokio::test]
 async fn servers_that_keep_a_session_for_unlike_times_are_told() {
     let site = TestSite::fresh().await;
-    let other = OwnZooKeeper::start().keeping_sessions_for(Duration::from_secs(1)).await;
+    let other = OwnZooKeeper::start().with_max_session(Duration::from_secs(1)).await;
     let servers = [site.zookeeper, other.server.address()].map(|server| server.to_string());
     let told = CheckOutput::of(&site.policy("gw-1").with("/zookeeper/servers", json!(servers))).await;
     let message = told.message("FG0520");
@@ -230,7 +230,7 @@ async fn gateways_that_are_not_where_they_say_are_named() {
 
 #[tokio::test]
 async fn certificates_that_other_gateways_would_not_believe_are_told() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let (authority, stranger) = (TestCa::new(), TestCa::new());
     let ca_file = home.path().join("peers.pem");
     authority.write(&ca_file);
@@ -252,7 +252,7 @@ async fn certificates_that_other_gateways_would_not_believe_are_told() {
     let codes = ["FG0502", "FG0515", "FG0550", "FG0551"];
     assert_eq!((good.exit, good.codes()), (Some(0), codes.into()), "{:#}", good.said);
     assert!(good.saw("peers", "gw-2 answers at") && good.saw("certificates", "peer.pem"), "{:#}", good.said);
-    assert!(other.seen().iter().all(|seen| seen.client), "{:?}", other.seen());
+    assert!(other.handshakes().iter().all(|seen| seen.client), "{:?}", other.handshakes());
 
     let misnamed = CheckOutput::of(&shows(&authority.sign(&["gw-1.internal"]))).await;
     assert_eq!(misnamed.exit, Some(78));
@@ -268,7 +268,7 @@ async fn certificates_that_other_gateways_would_not_believe_are_told() {
 
 #[tokio::test]
 async fn who_does_not_prove_its_name_is_told_from_who_does() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let (authority, stranger) = (TestCa::new(), TestCa::new());
     authority.write(&home.path().join("ca.pem"));
     stranger.write(&home.path().join("other.pem"));
@@ -322,8 +322,8 @@ async fn a_guard_is_told_from_what_is_none_and_from_a_foreign_one() {
 
 #[tokio::test]
 async fn the_file_of_a_guard_is_looked_at_as_well() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
-    let file = TestPolicy::of_guard(site.origin.door("guard"), &home.path().join("guard.redb"));
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+    let file = TestPolicy::for_guard(site.origin.door("guard"), &home.path().join("guard.redb"));
     let (keys, public) = (home.path().join("key.json"), home.path().join("keys.json"));
     let (keys, shown) = (keys.display().to_string(), public.display().to_string());
     assert!(command(&["keys", "new", &keys]).await.expect("started").status.success());
@@ -356,7 +356,7 @@ async fn the_file_of_a_guard_is_looked_at_as_well() {
 
 #[tokio::test]
 async fn a_file_that_is_wrong_in_itself_is_told_and_nobody_is_asked() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), "version: 1\nlisteners: {public: {address: 127.0.0.1:0}}\n");
     let file = file.display().to_string();
     let output = command(&["check", "--online", "--format", "json", "-c", &file]).await.expect("started");

@@ -116,7 +116,7 @@ async fn curl_over_both_protocols_with_and_without_tls() {
 #[tokio::test]
 async fn nghttp_and_h2load() {
     let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
-    let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
+    let gateway = Gateway::start(&site.policy("gw-1").with_cached_hold()).await;
     let body = keys.path("body");
     std::fs::write(&body, "hi").expect("our own folder");
     let body = body.display().to_string();

@@ -28,7 +28,7 @@ pub(super) fn from(address: &str, gateway: &Gateway, ask: TestRequest) -> JoinHa
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((address, 0).into()).expect("an address of loopback");
         let stream = socket.connect(public).await.expect("listens");
-        let mut client = Http1Client::over(stream, public).await.expect("a connection");
+        let mut client = Http1Client::on_stream(stream, public).await.expect("a connection");
         client.send(&ask).await.expect("an answer")
     })
 }
@@ -45,9 +45,9 @@ async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served
     let gateway = Gateway::start(&sharing(&site)).await;
     let tree = site.tree().await;
     let HeldRequest { request: holder, latch, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let waiter = gateway.begin(TestRequest::post("/pay/7"));
-    tree.so_many_wait(1).await;
+    tree.wait_waiters(1).await;
 
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_refused(&answer);
@@ -55,9 +55,9 @@ async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served
     assert_refused(&gateway.send(&TestRequest::post("/pay/8")).await);
     assert_eq!(gateway.send(&TestRequest::get("/read")).await.status, 200, "another route has its own share");
     let other = from("127.0.0.2", &gateway, TestRequest::post("/pay/7"));
-    tree.locks_become("the other client, too", |locks| locks.len() == 3).await;
+    tree.wait_locks("the other client, too", |locks| locks.len() == 3).await;
 
-    latch.let_go();
+    latch.release();
     for request in [holder, waiter] {
         assert_eq!(request.answer().await.status, 200);
     }
@@ -65,7 +65,7 @@ async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the share is free again");
     let refused = gateway.metrics().await.sum("fencegate_rejections_total", &["reason=\"client-limit\""]);
     assert!((refused - 2.0).abs() < 0.1, "{refused}");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -74,26 +74,26 @@ async fn a_share_comes_back_with_a_waiter_that_hangs_up_and_stays_with_work_in_f
     let gateway = Gateway::start(&sharing(&site)).await;
     let tree = site.tree().await;
     let HeldRequest { request: in_flight, latch, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     for _ in 0..3 {
         let waiter = gateway.begin(TestRequest::post("/pay/7"));
-        tree.so_many_wait(1).await;
+        tree.wait_waiters(1).await;
         assert_refused(&gateway.send(&TestRequest::post("/pay/7")).await);
         waiter.hang_up();
-        tree.so_many_wait(0).await;
+        tree.wait_waiters(0).await;
     }
     // The upstream goes on with this request, so the key is still held on behalf of this client.
     in_flight.hang_up();
     let waiter = gateway.begin(TestRequest::post("/pay/7"));
-    tree.so_many_wait(1).await;
+    tree.wait_waiters(1).await;
     assert_refused(&gateway.send(&TestRequest::post("/pay/7")).await);
-    latch.let_go();
+    latch.release();
     assert_eq!(waiter.answer().await.status, 200);
-    tree.no_lock_is_left().await;
-    let latch = site.origin.holds("/pay/8");
+    tree.assert_no_locks().await;
+    let latch = site.origin.hold("/pay/8");
     let both = [(); 2].map(|()| gateway.begin(TestRequest::post("/pay/8")));
-    tree.locks_become("both in their places", |locks| locks.len() == 2).await;
-    latch.let_go();
+    tree.wait_locks("both in their places", |locks| locks.len() == 2).await;
+    latch.release();
     for request in both {
         assert_eq!(request.answer().await.status, 200, "nothing of the share was lost");
     }
@@ -105,15 +105,15 @@ async fn behind_a_trusted_proxy_clients_are_told_apart() {
     let policy = sharing(&site).with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
     let gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     let of = |client: &str| TestRequest::post("/pay/7").field("X-Forwarded-For", client);
     let mut asked = Vec::new();
     for (n, client) in ["2001:db8::1", "2001:db8::2", "198.51.100.7", "2001:db8:0:1::1"].iter().enumerate() {
         asked.push(gateway.begin(of(client)));
-        tree.so_many_wait(n).await;
+        tree.wait_waiters(n).await;
     }
     assert_refused(&gateway.send(&of("2001:db8::3")).await);
-    latch.let_go();
+    latch.release();
     for request in asked {
         assert_eq!(request.answer().await.status, 200);
     }
@@ -124,7 +124,7 @@ async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
     let site = TestSite::alone().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits", json!({"per_client": 3}));
     let gateway = Gateway::start(&policy).await;
-    let latches = ["/a", "/b", "/pay/7"].map(|path| site.origin.holds(path));
+    let latches = ["/a", "/b", "/pay/7"].map(|path| site.origin.hold(path));
     let asks = [TestRequest::get("/a"), TestRequest::get("/b"), TestRequest::post("/pay/7")];
     // Each request has a connection of its own, which the kernel gives to any worker.
     let [reads, hung_up, pays] = asks.map(|ask| gateway.begin(ask));
@@ -140,7 +140,7 @@ async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
     assert_eq!(other.status, 200, "another client");
 
     hung_up.hang_up();
-    gateway.series_becomes("fencegate_requests_in_flight", &["route=\"read\""], 1.0).await;
+    gateway.wait_series("fencegate_requests_in_flight", &["route=\"read\""], 1.0).await;
     assert_eq!(
         gateway.send(&TestRequest::get("/c")).await.status,
         200,
@@ -149,21 +149,21 @@ async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
     // On a fenced route the upstream goes on after the client has left, so the request still counts.
     pays.hang_up();
     let HeldRequest { request: again, latch: held, .. } =
-        site.origin.holds_one(&gateway, TestRequest::get("/a")).await;
+        site.origin.hold_request(&gateway, TestRequest::get("/a")).await;
     assert_eq!(gateway.send(&TestRequest::get("/c")).await.status, 429);
     for latch in latches.iter().chain([&held]) {
-        latch.let_go();
+        latch.release();
     }
     for request in [reads, again] {
         assert_eq!(request.answer().await.status, 200);
     }
-    site.tree().await.no_lock_is_left().await;
-    let latches = ["/d", "/e", "/f"].map(|path| site.origin.holds(path));
+    site.tree().await.assert_no_locks().await;
+    let latches = ["/d", "/e", "/f"].map(|path| site.origin.hold(path));
     let all = ["/d", "/e", "/f"].map(|path| gateway.begin(TestRequest::get(path)));
     for path in ["/d", "/e", "/f"] {
         site.origin.request(path, 1).await;
     }
-    latches.iter().for_each(Latch::let_go);
+    latches.iter().for_each(Latch::release);
     for request in all {
         assert_eq!(request.answer().await.status, 200, "the counts were back to nothing");
     }

@@ -67,7 +67,7 @@ fn sqlite_lets_in_what_is_newer_and_nothing_else() {
 #[test]
 fn in_sqlite_the_older_of_two_for_a_new_key_never_comes_second() {
     let [_, table, statement] = blocks();
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = home.path().join("service.sqlite");
     let (mut one, mut other) = (sqlite(&file), sqlite(&file));
     one.execute_batch(&table).expect("the table of the document");
@@ -114,9 +114,9 @@ fn race(postgres: &TestDatabase, statement: &str) {
         other.run(isolation);
         // The first query fixes the snapshot of the transaction.
         other.run("SELECT count(*) FROM fence;");
-        let waiting = other.begin_to_raise(statement, second);
-        postgres.sees_one_wait();
+        let waiting = other.begin_raise(statement, second);
+        postgres.wait_one_blocked();
         one.run(end);
-        assert_eq!(waiting.ended(), expected.map_err(str::to_owned), "{which}");
+        assert_eq!(waiting.finish(), expected.map_err(str::to_owned), "{which}");
     }
 }

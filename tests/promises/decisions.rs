@@ -92,9 +92,9 @@ fn every_refusal_that_a_client_can_meet_is_listed_with_its_status_and_outcome() 
     for reason in met() {
         let (word, status) = (format!("`{}`", reason.word()), status(reason));
         let listed = rows.iter().any(|row| {
-            has_status(reason, &row[0]) && row[1].contains(&word) && row[2] == reason.outcome().word()
+            has_status(reason, &row[0]) && row[1].contains(&word) && row[2] == reason.outcome().as_str()
         });
-        assert!(listed, "{status} {word} {} is missing: {rows:#?}", reason.outcome().word());
+        assert!(listed, "{status} {word} {} is missing: {rows:#?}", reason.outcome().as_str());
     }
 }
 
@@ -103,7 +103,7 @@ fn every_refusal_that_a_client_can_meet_leads_to_one_thing_to_do() {
     let rows = table("What a client does with each answer");
     for reason in met() {
         let (word, status) = (format!("`{}`", reason.word()), status(reason));
-        let outcome = format!("`{}`", reason.outcome().word());
+        let outcome = format!("`{}`", reason.outcome().as_str());
         // A row that names a reason is about that reason. The other rows are about all reasons with their status.
         let named = |row: &&Vec<String>| row[0] == outcome && row[1].contains(&word);
         let of_status = |row: &&Vec<String>| {

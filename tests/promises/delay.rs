@@ -10,7 +10,7 @@ use fencegate_tests::{
     held::HeldRequest,
     history::History,
     origin::{Act, OriginReply},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
     zookeeper::ZnodeTree,
@@ -37,7 +37,7 @@ async fn pair(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy) -> (Gateway, 
     tokio::join!(Gateway::start(&one), Gateway::start(&two))
 }
 
-const HOLDS: [fn(TestPolicy) -> TestPolicy; 2] = [|policy| policy, TestPolicy::cached];
+const HOLDS: [fn(TestPolicy) -> TestPolicy; 2] = [|policy| policy, TestPolicy::with_cached_hold];
 
 #[tokio::test]
 async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
@@ -45,24 +45,24 @@ async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
         let site = TestSite::fresh().await;
         let (one, two) = pair(&site, hold).await;
         let HeldRequest { request: lost, latch, record } =
-            site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+            site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
         let next = two.begin(TestRequest::post("/pay/7"));
         one.signal(Signal::KILL);
         let killed = Instant::now();
         assert!(lost.result().await.is_err(), "nobody is left to answer");
         sleep_until((record.arrived + EXECUTION).into()).await;
-        latch.let_go();
+        latch.release();
         assert_eq!(next.answer().await.status, 200);
         let second = site.origin.request("/pay/7", 2).await;
         let gap = second.arrived - killed;
         assert!(gap >= SESSION + DELAY - SLACK, "began after {gap:?}");
         assert!(gap <= SESSION + DELAY + SLACK * 4, "began only after {gap:?}");
-        History::of(&site.origin.log()).assert_holds();
+        History::from_log(&site.origin.log()).assert_holds();
         // The delay was waited for once; a second request does not wait again.
         let began = Instant::now();
         assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
         assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
-        two.series_becomes("fencegate_delays_total", &["result=\"sat-out\""], 1.0).await;
+        two.wait_series("fencegate_delays_total", &["result=\"sat-out\""], 1.0).await;
     }
 }
 
@@ -87,7 +87,7 @@ async fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing_in_zookeeper() {
         let began = Instant::now();
         assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
         assert!(began.elapsed() < DELAY / 2, "took {:?}", began.elapsed());
-        History::of(&site.origin.log()).assert_holds();
+        History::from_log(&site.origin.log()).assert_holds();
     }
 }
 
@@ -109,7 +109,7 @@ async fn after_a_frozen_holder_the_next_one_begins_when_its_delay_is_over_and_th
         Some(FencingOutcome::Unknown),
         "its proof ended before the answer"
     );
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// No single request waits as long as the delay, and a request still runs in the end.
@@ -122,11 +122,11 @@ async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
         let impatient = hold(ours(&site, "gw-3").with("/routes/0/fence/wait", "300ms"));
         let three = Gateway::start(&impatient).await;
         let HeldRequest { request: lost, latch, .. } =
-            site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+            site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
         one.signal(Signal::KILL);
         let killed = Instant::now();
         assert!(lost.result().await.is_err(), "nobody is left to answer");
-        latch.let_go();
+        latch.release();
         let mut delayed = Vec::new();
         let done = loop {
             let answer = three.send(&TestRequest::post("/pay/7")).await;
@@ -167,18 +167,18 @@ async fn a_drain_that_ends_before_its_requests_leaves_no_clean_word() {
     let two = ours(&site, "gw-2");
     let (one, two) = tokio::join!(Gateway::start(&policy), Gateway::start(&two));
     let HeldRequest { request: lost, latch, record } =
-        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let next = two.begin(TestRequest::post("/pay/7"));
     one.signal(Signal::TERM);
     assert_eq!(one.exit().await.code(), Some(1), "not a clean end");
     let exited = Instant::now();
     drop(lost.result().await);
     sleep_until((record.arrived + EXECUTION).into()).await;
-    latch.let_go();
+    latch.release();
     assert_eq!(next.answer().await.status, 200);
     let gap = site.origin.request("/pay/7", 2).await.arrived - exited;
     assert!(gap >= DELAY - SLACK, "began after {gap:?}");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -187,20 +187,20 @@ async fn what_a_killed_holder_left_is_shown_and_removed_when_nobody_asks_for_it(
     let (one, two) = pair(&site, HOLDS[0]).await;
     let tree = site.tree().await;
     let HeldRequest { request: lost, latch, .. } =
-        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let shown = two.admin("/api/v1/locks/account%2F7").await;
     let shown: serde_json::Value = serde_json::from_slice(&shown.body).expect("JSON");
     assert_eq!(shown["record"]["state"], "held", "{shown}");
     one.signal(Signal::KILL);
     drop(lost.result().await);
-    latch.let_go();
+    latch.release();
     assert!(!parents(&tree).await.is_empty(), "its record stays");
     no_parent_is_left(&tree).await;
-    two.series_reaches("fencegate_delay_leftovers_total", &["result=\"removed\""], 1.0).await;
+    two.wait_series_at_least("fencegate_delay_leftovers_total", &["result=\"removed\""], 1.0).await;
     let began = Instant::now();
     assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert!(began.elapsed() < DELAY / 2, "took {:?}", began.elapsed());
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// Of keys: what stands above their lock nodes.
@@ -216,5 +216,5 @@ async fn no_parent_is_left(tree: &ZnodeTree) {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("nothing to be left of the key", gone, || "its parent").await;
+    wait_until("nothing to be left of the key", gone, || "its parent").await;
 }

@@ -11,7 +11,7 @@ use fencegate_tests::{
     guard::{GuardFixture, StampedRequest},
     guarded::GuardedSite,
     holding_relay::DelayingRelay,
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
 };
 use tokio::time::sleep;
@@ -31,7 +31,7 @@ fn heeded(filtered: bool) -> &'static str {
 #[tokio::test]
 async fn what_nginx_kept_while_its_way_was_cut_is_not_begun_behind_a_filter() {
     for filtered in [true, false] {
-        let beside = GuardFixture::fresh().await;
+        let beside = GuardFixture::new().await;
         let service = beside.origin.door("service");
         let filter = filter(service).start().await;
         let Some(way) = LossyPath::to(if filtered { filter.public } else { service }).await else { return };
@@ -43,11 +43,11 @@ async fn what_nginx_kept_while_its_way_was_cut_is_not_begun_behind_a_filter() {
         let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
         way.has(true).await;
         assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown));
-        guard.series_becomes("fencegate_guard_in_doubt", &[], 0.0).await;
+        guard.wait_series("fencegate_guard_in_doubt", &[], 0.0).await;
         way.heals();
         let_in(&guard, 30).await;
         if filtered {
-            filter.says("the late request", |line| line.message().starts_with("filter.expired")).await;
+            filter.wait_line("the late request", |line| line.message().starts_with("filter.expired")).await;
             assert_eq!(beside.origin.count("/old"), 0, "{}", filter.log());
         } else {
             let (old, new) = (beside.origin.request("/old", 1).await, beside.origin.request("/new", 1).await);
@@ -59,8 +59,8 @@ async fn what_nginx_kept_while_its_way_was_cut_is_not_begun_behind_a_filter() {
 /// A command under the lock of `/pay/7`, which runs until it is asked to end.
 async fn job(policy: &TestPolicy) -> LockedCommand {
     let verb = [&["lock", "account/7", "--wait", "20s"], &GRACE[..]].concat();
-    let job = LockedCommand::living(policy, &verb, CommandBehavior::Meek);
-    job.lives().await;
+    let job = LockedCommand::spawn(policy, &verb, CommandBehavior::Meek);
+    job.wait_record().await;
     job
 }
 
@@ -77,24 +77,24 @@ async fn a_host_that_stood_still_begins_nothing_while_a_job_has_the_lock() {
     let guard = guarded.guard().await;
     let policy = guarded.policy("gw-1", &[guard.public]);
     // One worker, so that the request goes out on the connection of the one before.
-    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/1")).await.status, 200);
     let tree = guarded.site.tree().await;
     guard.signal(Signal::STOP);
     let old = gateway.begin(TestRequest::post("/pay/7"));
-    tree.locks_become("that of the request", |locks| locks.iter().any(|lock| lock.contains("%2F7"))).await;
+    tree.wait_locks("that of the request", |locks| locks.iter().any(|lock| lock.contains("%2F7"))).await;
     // What the gateway sends it sends at once, and nothing tells of it.
     sleep(Duration::from_millis(300)).await;
     gateway.signal(Signal::STOP);
     let job = job(&policy).await;
     guard.signal(Signal::CONT);
     let decided = async {
-        while guard.decided("expired").await < 1.0 && guarded.site.origin.count("/pay/7") == 0 {
+        while guard.decision_count("expired").await < 1.0 && guarded.site.origin.count("/pay/7") == 0 {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    patiently("a decision", decided, || guard.log()).await;
+    wait_until("a decision", decided, || guard.log()).await;
     assert_eq!(guarded.site.origin.count("/pay/7"), 0, "it was begun while the job has the lock");
     is_over(job).await;
     gateway.signal(Signal::CONT);
@@ -110,17 +110,17 @@ async fn a_relay_behind_the_guard_brings_nothing_to_a_job_behind_a_filter() {
         let guarded = GuardedSite::fresh().await;
         let service = guarded.site.origin.door("service");
         let filter = filter(service).start().await;
-        let relay = DelayingRelay::before(if filtered { filter.public } else { service }).await;
+        let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
         let guard = short(guarded.launch().await, relay.address, heeded(filtered)).start().await;
         let policy = guarded.policy("gw-1", &[guard.public]);
         let gateway = Gateway::start(&policy).await;
-        relay.holds();
+        relay.hold();
         let old = gateway.begin(TestRequest::post("/pay/7").body("old"));
-        relay.has(b"old").await;
+        relay.wait_received(b"old").await;
         gateway.signal(Signal::KILL);
         assert!(old.result().await.is_err(), "nobody is left to answer");
         let job = job(&policy).await;
-        let answers = relay.delivers().await;
+        let answers = relay.deliver().await;
         assert_eq!(answers.len(), 1, "{answers:?}");
         let begun = guarded.site.origin.count("/pay/7");
         assert_eq!(begun, usize::from(!filtered), "filtered: {filtered}, {answers:?}");

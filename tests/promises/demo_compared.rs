@@ -4,7 +4,7 @@
 use std::{env, fs};
 
 use fencegate_tests::{
-    gateway::command_within, patience::PATIENCE, prometheus::deploy, site::TestSite,
+    gateway::command_with_timeout, patience::PATIENCE, prometheus::deploy, site::TestSite,
     terminal_picture::picture,
 };
 
@@ -27,7 +27,7 @@ fn lines_of(picture: &str) -> Vec<String> {
 async fn each_level_holds_what_is_promised_and_the_picture_is_of_that() {
     // Sessions of the demo are short. Other tests on a busy machine could end one, so this test runs alone.
     let _alone = TestSite::alone().await;
-    let output = command_within(PATIENCE * 12, &["demo", "--compare"]).await.expect("started");
+    let output = command_with_timeout(PATIENCE * 12, &["demo", "--compare"]).await.expect("started");
     let told = String::from_utf8(output.stdout).expect("text");
     assert_eq!(output.status.code(), Some(0), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
     let table: Vec<&str> = told.lines().skip_while(|line| !line.starts_with("level ")).collect();

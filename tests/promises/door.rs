@@ -20,8 +20,8 @@ async fn gateway(site: &TestSite) -> Gateway {
     };
     let policy = site
         .policy("gw-1")
-        .route(fenced("sku", "/sku", "sku/{query.id}"))
-        .route(fenced("shop", "/shop", "shop/{header.x-shop}"))
+        .with_route(fenced("sku", "/sku", "sku/{query.id}"))
+        .with_route(fenced("shop", "/shop", "shop/{header.x-shop}"))
         .with(
             "/listeners/public/timeouts",
             json!({"detect": "1500ms", "request_headers": "1500ms", "request_body": "1500ms"}),
@@ -32,8 +32,8 @@ async fn gateway(site: &TestSite) -> Gateway {
 /// Says the bytes and reads the one answer.
 async fn said(gateway: &Gateway, bytes: &str) -> WireMessage {
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
-    client.say(bytes).await.expect("connected");
-    let answer = tokio::time::timeout(Duration::from_secs(5), client.answer()).await;
+    client.send(bytes).await.expect("connected");
+    let answer = tokio::time::timeout(Duration::from_secs(5), client.read_response()).await;
     answer.unwrap_or_else(|_| panic!("no answer to {:?}", head_of(bytes))).expect("an HTTP answer")
 }
 
@@ -217,11 +217,11 @@ async fn a_request_takes_no_lock_before_its_body_is_there() {
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     let mut slow = RawClient::connect(gateway.public).await.expect("listens");
-    slow.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha").await.expect("connected");
+    slow.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha").await.expect("connected");
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    tree.no_lock_is_left().await;
-    slow.say("lf").await.expect("connected");
-    assert!(slow.answer().await.expect("answered").start.contains(" 200 "));
+    tree.assert_no_locks().await;
+    slow.send("lf").await.expect("connected");
+    assert!(slow.read_response().await.expect("answered").start.contains(" 200 "));
     assert_eq!(site.origin.request("/pay/7", 2).await.request.body, b"half");
 }
 
@@ -231,10 +231,10 @@ async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
     let gateway = gateway(&site).await;
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let head = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
-    client.say(head).await.expect("connected");
-    assert_eq!(client.head().await.expect("an interim answer").word(1), "100");
-    client.say("hi").await.expect("connected");
-    assert_eq!(client.answer().await.expect("answered").word(1), "200");
+    client.send(head).await.expect("connected");
+    assert_eq!(client.read_head().await.expect("an interim answer").word(1), "100");
+    client.send("hi").await.expect("connected");
+    assert_eq!(client.read_response().await.expect("answered").word(1), "200");
     let record = site.origin.request("/pay/7", 1).await;
     assert_eq!((record.request.field("expect"), &record.request.body[..]), (None, &b"hi"[..]));
 }
@@ -246,8 +246,8 @@ async fn a_head_that_never_ends_is_cut_off() {
     let gateway = gateway(&site).await;
     for bytes in ["", "POST /pay/7 HTT", "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-A: "] {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
-        client.say(bytes).await.expect("connected");
-        let cut = tokio::time::timeout(Duration::from_secs(5), client.answer()).await;
+        client.send(bytes).await.expect("connected");
+        let cut = tokio::time::timeout(Duration::from_secs(5), client.read_response()).await;
         let answer = cut.unwrap_or_else(|_| panic!("still open after {bytes:?}"));
         assert!(answer.is_err() || answer.is_ok_and(|answer| answer.word(1) == "408"), "{bytes:?}");
     }
@@ -259,9 +259,9 @@ async fn keep_alive_and_pipelined_requests_are_answered_in_order() {
     let gateway = gateway(&site).await;
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let one = |n: usize| format!("POST /pay/{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n{n}");
-    client.say((0..5).map(one).collect::<String>()).await.expect("connected");
+    client.send((0..5).map(one).collect::<String>()).await.expect("connected");
     for n in 0..5 {
-        let answer = client.answer().await.expect("answered");
+        let answer = client.read_response().await.expect("answered");
         assert!(answer.start.contains(" 200 "), "{answer:?}");
         let record = site.origin.request(&format!("/pay/{n}"), 1).await;
         assert_eq!(record.request.body, n.to_string().as_bytes());

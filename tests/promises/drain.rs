@@ -19,20 +19,20 @@ async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     let HeldRequest { request: in_flight, latch, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let waiting = gateway.begin(TestRequest::post("/pay/7"));
-    tree.so_many_wait(1).await;
+    tree.wait_waiters(1).await;
     let mut idle = Http1Client::connect(gateway.public).await.expect("listens");
     assert_eq!(idle.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
 
     gateway.signal(Signal::TERM);
     // No load balancer should send more.
-    gateway.becomes_unready().await;
+    gateway.wait_unready().await;
     tokio::time::sleep(QUIET).await;
     assert!(!in_flight.is_over(), "given up instead of finished");
-    let late = TestRequest::post("/pay/8").to(gateway.public).await;
+    let late = TestRequest::post("/pay/8").send_to(gateway.public).await;
     assert!(late.is_err() || late.is_ok_and(|answer| answer.reason() == "draining"), "took new work");
-    latch.let_go();
+    latch.release();
     let finished = in_flight.answer().await;
     assert_eq!((finished.status, finished.outcome()), (200, Some(FencingOutcome::Done)));
     // The request was accepted before the signal. It is served or refused as not dispatched, and never lost.
@@ -70,7 +70,7 @@ async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_
         .with("/listeners/public/timeouts/drain", "300ms");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
     let HeldRequest { request: lost, latch, .. } =
-        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let next = two.begin(TestRequest::post("/pay/7"));
 
     one.signal(Signal::TERM);
@@ -80,15 +80,15 @@ async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_
     assert_eq!(next.answer().await.status, 200);
     let gap = site.origin.request("/pay/7", 2).await.arrived - exited;
     assert!(gap > Duration::from_millis(1200), "handed on after {gap:?}");
-    latch.let_go();
+    latch.release();
 }
 
 /// Closing a session is one transaction, however many keys it keeps.
 #[tokio::test]
 async fn a_gateway_that_keeps_many_idle_keys_gives_all_of_them_back_at_once() {
     const KEYS: usize = 2000;
-    let (_zookeeper, site) = TestSite::on_its_own().await;
-    let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "20s").keeping("9m");
+    let (_zookeeper, site) = TestSite::with_own_zookeeper().await;
+    let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "20s").with_linger("9m");
     let gateway = Gateway::start(&policy).await;
     each_once(gateway.public, KEYS).await;
     let tree = site.tree().await;

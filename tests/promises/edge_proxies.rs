@@ -46,7 +46,7 @@ async fn names_client_itself(
     for (n, forged) in alone.chain([all.clone()]).enumerate() {
         let path = format!("/seen/{n}");
         let ask = forged.iter().fold(TestRequest::get(&path), |ask, (name, value)| ask.field(name, value));
-        let answer = ask.to(peer.address).await.expect("an answer");
+        let answer = ask.send_to(peer.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{forged:?}: {answer:?}");
         let request = site.origin.request(&path, 1).await.request;
         let told =
@@ -58,7 +58,7 @@ async fn names_client_itself(
     // What only begins like one of these says nothing of an address.
     let others = [("x-client-id", "shop"), ("x-realm", "test"), ("x-client-version", "7")];
     let ask = others.iter().fold(TestRequest::get("/others"), |ask, (name, value)| ask.field(name, value));
-    ask.to(peer.address).await.expect("an answer");
+    ask.send_to(peer.address).await.expect("an answer");
     let request = site.origin.request("/others", 1).await.request;
     for (name, value) in others {
         assert_eq!(request.field(name), Some(value), "{request:?}");

@@ -50,13 +50,13 @@ impl GatewayPair {
     }
 
     async fn are_ready(&self) {
-        self.one.becomes_ready().await;
-        self.two.becomes_ready().await;
+        self.one.wait_ready().await;
+        self.two.wait_ready().await;
     }
 
     async fn held(&self) -> (PendingRequest, RequestRecord, Latch) {
         let HeldRequest { request, record, latch } =
-            self.site.origin.holds_one(&self.one, TestRequest::post("/pay/7")).await;
+            self.site.origin.hold_request(&self.one, TestRequest::post("/pay/7")).await;
         (request, record, latch)
     }
 }
@@ -77,7 +77,7 @@ async fn a_request_in_flight_across(accident: EnsembleFault) {
     assert_eq!(fleet.one.send(&TestRequest::post("/pay/7")).await.status, 200);
     let (asked, record, latch) = fleet.held().await;
     let waiting = fleet.two.begin(TestRequest::post("/pay/7"));
-    tree.so_many_wait(1).await;
+    tree.wait_waiters(1).await;
     let (members, locks) = (tree.members().await, tree.locks().await);
 
     let leader = fleet.ensemble.leader().await;
@@ -88,7 +88,7 @@ async fn a_request_in_flight_across(accident: EnsembleFault) {
         EnsembleFault::MajorityLost => {
             fleet.ensemble.kill(leader);
             fleet.ensemble.kill(other);
-            fleet.one.becomes_unready().await;
+            fleet.one.wait_unready().await;
             let refused = fleet.one.send(&TestRequest::post("/pay/8").field("Prefer", "wait=0")).await;
             assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
             fleet.ensemble.launch(leader);
@@ -96,7 +96,7 @@ async fn a_request_in_flight_across(accident: EnsembleFault) {
         }
     }
     if !matches!(accident, EnsembleFault::FollowerFrozen) {
-        fleet.ensemble.serves().await;
+        fleet.ensemble.wait_serving().await;
     }
     fleet.are_ready().await;
     // The servers agree again: a write succeeds, and the server has all earlier writes.
@@ -107,15 +107,15 @@ async fn a_request_in_flight_across(accident: EnsembleFault) {
     assert!(locks.iter().all(|lock| kept.contains(lock)), "{accident:?}: {locks:?}, then {kept:?}");
     assert_eq!(fleet.site.origin.count("/pay/7"), 2, "{accident:?}: nobody else began");
 
-    latch.let_go();
+    latch.release();
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{accident:?}");
-    assert_eq!(answer.token(), Some(record.stamped()), "{accident:?}");
-    assert_eq!(record.stamped().dispatch(), 2, "the tenure of before");
+    assert_eq!(answer.token(), Some(record.expect_token()), "{accident:?}");
+    assert_eq!(record.expect_token().dispatch(), 2, "the tenure of before");
     let next = waiting.answer().await;
     assert_eq!(next.status, 200, "{accident:?}: {next:?}");
     assert!(next.token() > answer.token(), "{accident:?}");
-    History::of(&fleet.site.origin.log()).assert_holds();
+    History::from_log(&fleet.site.origin.log()).assert_holds();
     if let EnsembleFault::FollowerFrozen = accident {
         fleet.ensemble.thaw(other);
     }
@@ -139,7 +139,7 @@ async fn no_tenure_is_lost_when_the_majority_is_away_for_less_than_the_session()
 /// Sessions of 2 s: some of them end during the accidents, and still no key may be held twice.
 async fn accidents_under_load(hold: Value) {
     let mut fleet = GatewayPair::new(&hold, "2s").await;
-    fleet.site.origin.works_for(Duration::from_millis(4));
+    fleet.site.origin.set_work_time(Duration::from_millis(4));
     let plan = LoadPlan {
         gateways: vec![fleet.one.public, fleet.two.public],
         paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
@@ -154,32 +154,32 @@ async fn accidents_under_load(hold: Value) {
     fleet.ensemble.kill(leader);
     worked(&fleet).await;
     fleet.ensemble.launch(leader);
-    fleet.ensemble.serves().await;
+    fleet.ensemble.wait_serving().await;
 
     let follower = fleet.ensemble.follower().await;
     fleet.ensemble.freeze(follower);
     worked(&fleet).await;
     fleet.ensemble.thaw(follower);
-    fleet.ensemble.serves().await;
+    fleet.ensemble.wait_serving().await;
 
     let (leader, follower) = (fleet.ensemble.leader().await, fleet.ensemble.follower().await);
     fleet.ensemble.kill(leader);
     fleet.ensemble.kill(follower);
-    fleet.one.becomes_unready().await;
-    fleet.two.becomes_unready().await;
+    fleet.one.wait_unready().await;
+    fleet.two.wait_unready().await;
     fleet.ensemble.launch(leader);
     fleet.ensemble.launch(follower);
-    fleet.ensemble.serves().await;
+    fleet.ensemble.wait_serving().await;
     fleet.are_ready().await;
     worked(&fleet).await;
 
-    let told = load.keeps_its_promises(&fleet.site.origin, 20).await;
+    let told = load.assert_promises(&fleet.site.origin, 20).await;
     for told in &told {
         let status = told.answer.as_ref().map(|answer| answer.status);
         assert!(matches!(status, Ok(200 | 423 | 503)), "{told:?}");
     }
     let tree = fleet.tree(0).await;
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
 }
 
 /// Waits until both gateways have had further requests at the origin.
@@ -190,7 +190,7 @@ async fn worked(fleet: &GatewayPair) {
             let new = log.records.iter().skip(from);
             (new.filter(|record| record.gateway == gateway).count() >= 30).then_some(())
         };
-        fleet.site.origin.when(&format!("more through {gateway}"), more).await;
+        fleet.site.origin.wait_for(&format!("more through {gateway}"), more).await;
     }
 }
 
@@ -215,8 +215,10 @@ async fn servers_restarted_in_turn_make_no_gateway_take_another_for_unlike() {
             tokio::spawn(async move {
                 let mut told = Vec::new();
                 while !*stopped.borrow() {
-                    let answer =
-                        TestRequest::post(&format!("/pay/{}", n / 2)).to(address).await.expect("an answer");
+                    let answer = TestRequest::post(&format!("/pay/{}", n / 2))
+                        .send_to(address)
+                        .await
+                        .expect("an answer");
                     told.push(if answer.status == 200 { String::new() } else { answer.reason() });
                     sleep(PAUSE).await;
                 }
@@ -227,7 +229,7 @@ async fn servers_restarted_in_turn_make_no_gateway_take_another_for_unlike() {
     for server in 0..SERVERS {
         fleet.ensemble.kill(server);
         fleet.ensemble.launch(server);
-        fleet.ensemble.serves().await;
+        fleet.ensemble.wait_serving().await;
         fleet.are_ready().await;
     }
     stop.send_replace(true);

@@ -10,7 +10,7 @@ use fencegate_tests::{
 use serde_json::Value;
 
 async fn show(policy: &TestPolicy, more: &[&str]) -> (Option<i32>, String, String) {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string());
     let mut arguments = vec!["era", "show", "-c"];
     let file = file.display().to_string();
@@ -38,12 +38,12 @@ async fn the_floor_is_above_every_token_granted_before_and_below_those_after() {
     let gateway = site.gateway("gw-1").await;
     let before = floor(&shown(&policy).await);
     gateway.send(&TestRequest::post("/pay/7")).await;
-    let granted = site.origin.request("/pay/7", 1).await.stamped().number();
+    let granted = site.origin.request("/pay/7", 1).await.expect_token().number();
     assert!(before < granted, "{before} {granted}");
     let now = shown(&policy).await;
     assert!(floor(&now) >= granted, "{now} {granted}");
     gateway.send(&TestRequest::post("/pay/7")).await;
-    let later = site.origin.request("/pay/7", 2).await.stamped().number();
+    let later = site.origin.request("/pay/7", 2).await.expect_token().number();
     assert!(later > floor(&now), "{now} {later}");
 }
 

@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     guard,
-    guarded::{GuardedSite, operator},
+    guarded::{GuardedSite, run_operator},
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -23,7 +23,7 @@ const FILTER: &str = include_str!("../../policies/examples/filter.yaml");
 
 /// The example with the addresses of this test. Sessions are shorter than the ticks of the example allow.
 fn local(example: &str, site: &TestSite, upstreams: &[(&str, String)]) -> TestPolicy {
-    let policy = TestPolicy::of_yaml(example)
+    let policy = TestPolicy::from_yaml(example)
         .with("/name", "gw-1")
         .with("/listeners/public/address", "127.0.0.1:0")
         .with("/admin/address", "127.0.0.1:0")
@@ -61,7 +61,7 @@ async fn the_least_policy_runs() {
 
 #[tokio::test]
 async fn the_inventory_runs() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let authority = TestCa::new();
     authority.write(&home.path().join("gateways.pem"));
     let (certificate, key_file) = authority.sign(&["gw-1.internal"]).write(home.path(), "gw-1");
@@ -105,25 +105,26 @@ async fn the_shops_of_many_tenants_run() {
 #[tokio::test]
 async fn payments_run_through_their_guard_and_a_capture_happens_once() {
     let guarded = GuardedSite::fresh().await;
-    let (site, home) = (&guarded.site, scratch::place());
+    let (site, home) = (&guarded.site, scratch::temp_dir());
     let path = |name: &str| home.path().join(name).display().to_string();
-    operator(&["keys", "new", &path("key.json")]).await;
-    fs::write(path("keys.json"), operator(&["keys", "public", &path("key.json")]).await).expect("our folder");
+    run_operator(&["keys", "new", &path("key.json")]).await;
+    fs::write(path("keys.json"), run_operator(&["keys", "public", &path("key.json")]).await)
+        .expect("our folder");
     // The guard has a store already, and the quarantine of a first start is over.
     let launch = guarded.launch().await;
-    let file = TestPolicy::of_yaml(GUARD)
+    let file = TestPolicy::from_yaml(GUARD)
         .with("/listener/address", "127.0.0.1:0")
         .with("/admin/address", "127.0.0.1:0")
         .with("/upstream/endpoint", format!("http://{}", site.origin.door("guard")))
         .with("/store/redb", launch.store().display().to_string())
         .with("/tickets/public_keys_file", path("keys.json"));
-    let guard = launch.reading(file).start().await;
-    guard.becomes_ready().await;
+    let guard = launch.with_policy(file).start().await;
+    guard.wait_ready().await;
     let policy = local(PAYMENTS, site, &[("payments", format!("http://{}", guard.public))])
         .with("/state_dir", home.path().display().to_string())
         .with("/tickets/signing_key_file", path("key.json"));
     let gateway = GatewayLaunch::new(&policy).start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     let capture = TestRequest::post("/v1/orders/42/capture").field("idempotency-key", "first");
     passes(&gateway, capture.clone()).await;
     let again = gateway.send(&capture).await;
@@ -138,11 +139,11 @@ async fn payments_run_through_their_guard_and_a_capture_happens_once() {
 #[tokio::test]
 async fn the_filter_runs_before_the_least_policy() {
     let site = TestSite::fresh().await;
-    let file = TestPolicy::of_yaml(FILTER)
+    let file = TestPolicy::from_yaml(FILTER)
         .with("/listener/address", "127.0.0.1:0")
         .with("/admin/address", "127.0.0.1:0")
         .with("/upstream/endpoint", origin(&site));
-    let filter = guard::GuardLaunch::before(site.zookeeper).reading(file).start().await;
+    let filter = guard::GuardLaunch::for_upstream(site.zookeeper).with_policy(file).start().await;
     let upstreams = [("orders", format!("http://{}", filter.public))];
     let policy = local(MINIMAL, &site, &upstreams).with("/upstreams/orders/not_after", "enforced");
     let gateway = Gateway::start(&policy).await;

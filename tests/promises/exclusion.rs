@@ -27,7 +27,7 @@ fn plan(gateways: &[&Gateway], keys: usize, clients: usize, requests: usize) -> 
 }
 
 fn judge(site: &TestSite, told: &[AttemptResult]) -> History {
-    let history = History::of(&site.origin.log()).with(told);
+    let history = History::from_log(&site.origin.log()).with(told);
     history.assert_holds();
     history
 }
@@ -43,7 +43,7 @@ fn status(told: &AttemptResult) -> Result<u16, &str> {
 /// Two gateways whose policies are changed alike, and twelve clients.
 async fn under_load(hold: fn(TestPolicy) -> TestPolicy) {
     let site = TestSite::fresh().await;
-    site.origin.works_for(WORK);
+    site.origin.set_work_time(WORK);
     let (one, two) = Gateway::start_both(&hold(site.policy("gw-1")), &hold(site.policy("gw-2"))).await;
 
     let told = Load::start("load", &plan(&[&one, &two], 3, 12, 40)).end().await;
@@ -61,7 +61,7 @@ async fn two_gateways_under_load_never_let_two_requests_work_on_one_resource() {
 
 #[tokio::test]
 async fn two_gateways_that_keep_tenures_never_let_two_requests_work_on_one_resource() {
-    under_load(TestPolicy::cached).await;
+    under_load(TestPolicy::with_cached_hold).await;
 }
 
 /// A new parent starts its numbers at 0 again; the epoch goes on.
@@ -73,10 +73,10 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
     let load = Load::start("load", &pausing);
     // The last gateway that leaves a key removes the parent as well.
     let begun_again = |log: &OriginLog| {
-        let first = log.records.iter().filter(|record| record.stamped().sequence() == 0).count();
+        let first = log.records.iter().filter(|record| record.expect_token().sequence() == 0).count();
         (first >= 40 && first < log.records.len()).then_some(())
     };
-    site.origin.when("numbers that begin again", begun_again).await;
+    site.origin.wait_for("numbers that begin again", begun_again).await;
     let told = load.stop().await;
 
     let history = judge(&site, &told);
@@ -88,15 +88,15 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
 
 #[tokio::test]
 async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_itself() {
-    let (zookeeper, site) = TestSite::on_its_own().await;
-    site.origin.works_for(WORK);
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
+    site.origin.set_work_time(WORK);
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let load = Load::start("load", &plan(&[&one, &two], 2, 6, 3000));
 
-    site.origin.when("work before", |log| log.records.get(100).map(drop)).await;
-    let _zookeeper = zookeeper.stop().await.start_again().await;
+    site.origin.wait_for("work before", |log| log.records.get(100).map(drop)).await;
+    let _zookeeper = zookeeper.stop().await.restart().await;
     let before = site.origin.log().records.len();
-    site.origin.when("work after", |log| log.records.get(before + 100).map(drop)).await;
+    site.origin.wait_for("work after", |log| log.records.get(before + 100).map(drop)).await;
     let told = load.stop().await;
 
     let history = judge(&site, &told);
@@ -115,12 +115,12 @@ async fn two_routes_with_one_key_exclude_each_other() {
         "match": {"methods": ["POST"], "path": "/refund/{id}"},
         "fence": {"key": "account/{path.id}"},
     });
-    let gateway = Gateway::start(&site.policy("gw-1").route(refund)).await;
-    let first = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let gateway = Gateway::start(&site.policy("gw-1").with_route(refund)).await;
+    let first = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let second = gateway.begin(TestRequest::post("/refund/7"));
     assert_eq!(gateway.send(&TestRequest::post("/refund/8")).await.status, 200, "another key is free");
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/refund/7"), 0);
-    assert_eq!((first.finishes().await.status, second.answer().await.status), (200, 200));
-    History::of(&site.origin.log()).assert_holds();
+    assert_eq!((first.finish().await.status, second.answer().await.status), (200, 200));
+    History::from_log(&site.origin.log()).assert_holds();
 }

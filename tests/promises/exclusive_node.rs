@@ -11,7 +11,7 @@ use fencegate_tests::{
     history::History,
     load::{Load, LoadPlan},
     origin::OriginLog,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     policy::TestPolicy,
     process::TestProcess,
     prometheus::deploy,
@@ -38,8 +38,8 @@ struct SharedNodeFixture {
 
 impl SharedNodeFixture {
     async fn fresh() -> Self {
-        let site = TestSite::at(zookeeper::shared()).await.comparing();
-        site.origin.works_for(Duration::from_millis(3));
+        let site = TestSite::at(zookeeper::shared()).await.with_comparison();
+        site.origin.set_work_time(Duration::from_millis(3));
         let folder = format!("{}-app", site.root);
         Self { site, folder }
     }
@@ -75,13 +75,17 @@ impl SharedNodeFixture {
         let pause = Duration::from_millis(10);
         Load::start(
             name,
-            &LoadPlan { paths: vec![ACCOUNT.to_owned()], pause, ..LoadPlan::paying(gateways, 1, 4, 20_000) },
+            &LoadPlan {
+                paths: vec![ACCOUNT.to_owned()],
+                pause,
+                ..LoadPlan::payments(gateways, 1, 4, 20_000)
+            },
         )
     }
 
     /// Waits for `count` more requests of the gateway and of the program.
     async fn both_go_on(&self, gateway: &str, count: usize) {
-        tokio::join!(self.site.origin.sees_more(gateway, count), self.site.origin.sees_more(PLAIN, count));
+        tokio::join!(self.site.origin.wait_more(gateway, count), self.site.origin.wait_more(PLAIN, count));
     }
 
     /// Returns while a request through that door is at work.
@@ -90,7 +94,7 @@ impl SharedNodeFixture {
             let last = log.records.last()?;
             (last.gateway == door && last.ended.is_none()).then_some(())
         };
-        self.site.origin.when(&format!("a request through {door} in flight"), begun).await;
+        self.site.origin.wait_for(&format!("a request through {door} in flight"), begun).await;
     }
 }
 
@@ -111,7 +115,7 @@ async fn gateways_and_another_program_take_turns_at_a_node_and_tokens_grow_over_
     }
     let told = load.stop().await;
 
-    let history = History::of(&shared.site.origin.log()).with(&told);
+    let history = History::from_log(&shared.site.origin.log()).with(&told);
     history.assert_holds();
     let (ours, theirs) = (turns(&history, "gw-1").min(turns(&history, "gw-2")), turns(&history, PLAIN));
     assert!(ours >= 200 && theirs >= 200, "not exercised: {ours} and {theirs}");
@@ -134,10 +138,10 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
         shared.works_on(stopped.door()).await;
         stopped.signal(Signal::STOP);
         let stands = sleep(PAUSE);
-        shared.site.origin.sees_more("survivor", 10).await;
+        shared.site.origin.wait_more("survivor", 10).await;
         stands.await;
         stopped.signal(Signal::CONT);
-        victim.becomes_ready().await;
+        victim.wait_ready().await;
         shared.both_go_on("victim", 20).await;
     }
     let mut told = load.stop().await;
@@ -149,12 +153,12 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
     shared.both_go_on("survivor", 20).await;
     shared.works_on(PLAIN).await;
     StoppedProcess::Program(&plain).signal(Signal::KILL);
-    shared.site.origin.sees_more("survivor", 20).await;
+    shared.site.origin.wait_more("survivor", 20).await;
     let _next = shared.plain(PLAIN).await;
     shared.both_go_on("survivor", 20).await;
     told.extend(load.stop().await);
 
-    let history = History::of(&shared.site.origin.log()).with(&told);
+    let history = History::from_log(&shared.site.origin.log()).with(&told);
     history.assert_holds();
     assert!(history.hand_overs() >= 60, "not exercised: {} hand-overs", history.hand_overs());
 }
@@ -185,55 +189,57 @@ impl StoppedProcess<'_> {
 #[tokio::test]
 async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_alone() {
     let shared = SharedNodeFixture::fresh().await;
-    let victim = shared.site.pausing(&shared.policy("victim"), "before_upstream_write", PAUSE).await;
+    let victim =
+        shared.site.gateway_paused_at(&shared.policy("victim"), "before_upstream_write", PAUSE).await;
     let asked = victim.begin(TestRequest::post(ACCOUNT));
-    victim.stands_at("before_upstream_write").await;
+    victim.wait_at_failpoint("before_upstream_write").await;
     let tree = shared.tree().await;
     tree.delete("/accounts/7").await.expect("the victim holds it");
     let plain = shared.plain(PLAIN).await;
-    shared.site.origin.sees_more(PLAIN, 20).await;
+    shared.site.origin.wait_more(PLAIN, 20).await;
     let answer = asked.answer().await;
 
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
-    victim.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
+    victim.wait_line("that it is gone", |line| line.message().contains("removed by somebody else")).await;
     let written = shared.site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").count();
     assert_eq!(written, 0, "written under a lock that was gone");
     // By this time the victim has given back the rest of its lock.
     let later = victim.send(&TestRequest::post(ACCOUNT)).await;
     assert_eq!(later.status, 200, "{later:?}");
-    shared.site.origin.sees_more(PLAIN, 20).await;
+    shared.site.origin.wait_more(PLAIN, 20).await;
     assert!(!plain.log().contains("lost"), "its node was removed:\n{}", plain.log());
-    History::of(&shared.site.origin.log()).assert_holds();
+    History::from_log(&shared.site.origin.log()).assert_holds();
 }
 
 /// Only the server knows that the node was removed. Before the gateway can ask again, another holder has made a node.
 #[tokio::test]
 async fn a_removal_that_was_answered_to_nobody_is_not_done_to_the_next_holder() {
     let shared = SharedNodeFixture::fresh().await;
-    let link = ZooKeeperProxy::to(shared.site.zookeeper).await;
-    let policy = shared.policy("gw-1").with("/zookeeper/session_timeout", "60s").through(link.address());
+    let link = ZooKeeperProxy::start(shared.site.zookeeper).await;
+    let policy =
+        shared.policy("gw-1").with("/zookeeper/session_timeout", "60s").with_zookeeper(link.address());
     let gateway = Gateway::start(&policy).await;
     let (held, tree) =
-        (shared.site.origin.holds_one(&gateway, TestRequest::post(ACCOUNT)).await, shared.tree().await);
-    let node = || tree.data_if_there("/accounts/7");
+        (shared.site.origin.hold_request(&gateway, TestRequest::post(ACCOUNT)).await, shared.tree().await);
+    let node = || tree.try_data("/accounts/7");
 
     link.lose_replies();
-    assert_eq!(held.finishes().await.status, 200);
+    assert_eq!(held.finish().await.status, 200);
     let removed = async {
         while node().await.is_some() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    patiently("the removal", removed, || gateway.log()).await;
+    wait_until("the removal", removed, || gateway.log()).await;
     tree.create("/accounts/7", b"theirs").await;
-    let theirs = tree.created("/accounts/7").await;
+    let theirs = tree.created_zxid("/accounts/7").await;
     link.cut();
     link.mend();
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     sleep(QUIET).await;
-    assert!(node().await.is_some() && tree.created("/accounts/7").await == theirs, "removed twice");
-    shared.site.tree().await.no_lock_is_left().await;
+    assert!(node().await.is_some() && tree.created_zxid("/accounts/7").await == theirs, "removed twice");
+    shared.site.tree().await.assert_no_locks().await;
     tree.delete("/accounts/7").await.expect("there");
     assert_eq!(gateway.send(&TestRequest::post(ACCOUNT)).await.status, 200);
 }
@@ -255,7 +261,7 @@ async fn whoever_holds_the_node_is_told_and_can_be_broken() {
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"), "it ends with no session");
     tree.delete("/accounts/7").await.expect("there");
 
-    let held = shared.site.origin.holds_one(&one, TestRequest::post(ACCOUNT)).await;
+    let held = shared.site.origin.hold_request(&one, TestRequest::post(ACCOUNT)).await;
     let waits = two.begin(TestRequest::post(ACCOUNT));
     let places = |told: &Value| -> Vec<(Option<String>, bool)> {
         let line = told["line"].as_array().cloned().unwrap_or_default();
@@ -271,22 +277,22 @@ async fn whoever_holds_the_node_is_told_and_can_be_broken() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    let seen = patiently("one that waits", seen, || two.log()).await;
+    let seen = wait_until("one that waits", seen, || two.log()).await;
     assert_eq!(places(&seen), [(Some("gw-1".into()), true), (Some("gw-2".into()), false)]);
-    assert_eq!(seen["line"][0]["number"], json!(held.record.stamped().number()));
+    assert_eq!(seen["line"][0]["number"], json!(held.record.expect_token().number()));
 
     let broken = TestRequest::post("/api/v1/locks/account%2F7/break")
         .body(json!({"confirm": "account/7"}).to_string());
-    let broken = broken.to(two.admin).await.expect("an answer");
+    let broken = broken.send_to(two.admin).await.expect("an answer");
     assert_eq!(broken.status, 200, "{broken:?}");
     assert_eq!(waits.answer().await.status, 200, "nobody is in its way any more");
-    held.finishes().await;
+    held.finish().await;
     let gone = async {
-        while tree.data_if_there("/accounts/7").await.is_some() {
+        while tree.try_data("/accounts/7").await.is_some() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    patiently("nothing to be left", gone, || one.log()).await;
+    wait_until("nothing to be left", gone, || one.log()).await;
     assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
 }
 

@@ -45,7 +45,7 @@ async fn what_is_said_of_waiting_is_what_happens() {
     // Each case has a key of its own. A request that waited in vain keeps its place in the queue until the gateway
     // has heard that its node is gone.
     for (path, field, wait, least) in [("/pay/7", None, "2s", 2000), ("/pay/8", Some("wait=0"), "0s", 0)] {
-        let holder = site.origin.holds_one(&gateway, client::TestRequest::post(path)).await;
+        let holder = site.origin.hold_request(&gateway, client::TestRequest::post(path)).await;
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();
         let line = format!("POST {path}");
         let sample = SampleRequest::new(&line, HOST, &fields, Bytes::new()).expect("a request");
@@ -62,17 +62,17 @@ async fn what_is_said_of_waiting_is_what_happens() {
             "{:?}",
             begun.elapsed()
         );
-        assert_eq!(holder.finishes().await.status, 200);
+        assert_eq!(holder.finish().await.status, 200);
     }
-    let holder = site.origin.holds_one(&gateway, client::TestRequest::post("/pay/9")).await;
+    let holder = site.origin.hold_request(&gateway, client::TestRequest::post("/pay/9")).await;
     let waiting = gateway.begin(client::TestRequest::post("/pay/9"));
-    gateway.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    gateway.wait_gauge("fencegate_lock_waiters", 1.0).await;
     assert_eq!(
         gateway.send(&client::TestRequest::post("/pay/9")).await.status,
         429,
         "the queue has one place"
     );
-    assert_eq!(holder.finishes().await.status, 200);
+    assert_eq!(holder.finish().await.status, 200);
     drop(waiting);
 }
 
@@ -132,7 +132,7 @@ async fn what_a_route_does_with_leases_is_told() {
 
 #[tokio::test]
 async fn the_command_says_it_in_text_and_in_json() {
-    let file = PolicyFile::of(PAYMENTS);
+    let file = PolicyFile::new(PAYMENTS);
     let ask =
         ["explain", "-c", &file, "POST /v1/orders/%34%32/capture", "-H", "Idempotency-Key: a", "-d", "{}"];
     let output = command(&ask).await.expect("started");
@@ -156,7 +156,7 @@ async fn the_command_says_it_in_text_and_in_json() {
 
 #[tokio::test]
 async fn routes_that_lock_one_key_are_told_together() {
-    let file = PolicyFile::of(INVENTORY);
+    let file = PolicyFile::new(INVENTORY);
     let ask = ["explain", "-c", &file, "GET /warehouses/berlin/skus/A7/count"];
     let text = String::from_utf8(command(&ask).await.expect("started").stdout).expect("text");
     assert!(text.contains("also by   reserve, record, transfer"), "{text}");
@@ -170,7 +170,7 @@ async fn a_code_has_its_story_and_nonsense_is_a_usage_error() {
     let output = command(&["explain", "fg0203"]).await.expect("started");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("FG0203: ") && text.contains("\nWhy: "), "{text}");
-    let file = PolicyFile::of(MINIMAL);
+    let file = PolicyFile::new(MINIMAL);
     let nonsense: [&[&str]; 4] = [
         &["explain", "FG9999"],
         &["explain", "GET /"],

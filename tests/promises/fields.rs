@@ -73,8 +73,8 @@ async fn attempts(
         [format!("{head}{lines}\r\n2\r\nhi\r\n0\r\n\r\n"), format!("{head}\r\n2\r\nhi\r\n0\r\n{lines}\r\n")]
     {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
-        client.say(&bytes).await.expect("connected");
-        let answer = client.answer().await.expect("answered");
+        client.send(&bytes).await.expect("connected");
+        let answer = client.read_response().await.expect("answered");
         assert!(answer.start.starts_with("HTTP/1.1 200 "), "{bytes:?}: {answer:?}");
     }
     [site.origin.request(path, before + 1).await, site.origin.request(path, before + 2).await]
@@ -105,7 +105,7 @@ async fn no_spelling_of_our_fields_reaches_the_upstream_from_a_client() {
                 ["fencing-key", "fencing-mode", "fencing-not-after", "fencing-number", "fencing-token"],
                 "{case}"
             );
-            assert_eq!((record.key(), record.stamped().dispatch()), (Some("account/7"), 1), "{case}");
+            assert_eq!((record.key(), record.expect_token().dispatch()), (Some("account/7"), 1), "{case}");
         }
         for record in attempts(&site, &gateway, "GET", "/read", lines).await {
             assert_nothing_forged(&record, case);

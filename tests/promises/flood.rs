@@ -12,7 +12,7 @@ use fencegate_tests::{
     held::HeldRequest,
     history::History,
     origin::{Act, OriginReply},
-    patience::patiently,
+    patience::wait_until,
     site::TestSite,
 };
 use serde_json::json;
@@ -43,8 +43,8 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
         .with("/routes/0/fence/wait", "60s")
         .with("/listeners/public/timeouts/request_body", "60s");
     let gateway = GatewayLaunch::new(&policy).with_memory(512 * MIB).start().await;
-    gateway.becomes_ready().await;
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    gateway.wait_ready().await;
+    let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
 
     let mut flood = JoinSet::new();
     let ask = TestRequest::post("/pay/7").body(vec![b'x'; MIB - 1]);
@@ -54,7 +54,7 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
             flood.spawn(streams.send(&ask));
         }
         // The connection lives as long as one of its requests does.
-        flood.spawn(async move { streams.closed().await.and(Err("closed".to_owned())) });
+        flood.spawn(async move { streams.wait_closed().await.and(Err("closed".to_owned())) });
     }
     let all = (CONNECTIONS * STREAMS) as f64;
     let settled = async {
@@ -91,10 +91,10 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
         told += 1.0;
     }
     flood.shutdown().await;
-    assert_eq!(holder.finishes().await.status, 200);
-    gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
+    assert_eq!(holder.finish().await.status, 200);
+    gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7").body(vec![b'z'; MIB])).await.status, 200);
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// A gateway of 512 MiB with a request at work, and room for all others behind it.
@@ -107,8 +107,8 @@ async fn small_gateway() -> (TestSite, Gateway, HeldRequest) {
         .with("/routes/0/fence/wait", "120s")
         .with("/listeners/public/timeouts/request_headers", "60s");
     let gateway = GatewayLaunch::new(&policy).with_memory(512 * MIB).start().await;
-    gateway.becomes_ready().await;
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    gateway.wait_ready().await;
+    let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     (site, gateway, holder)
 }
 
@@ -145,12 +145,12 @@ async fn others_are_served(gateway: &Gateway, (refused, kept): (f64, f64)) {
 
 /// All room comes back when the clients have gone.
 async fn comes_back(site: &TestSite, gateway: &Gateway, holder: HeldRequest) {
-    gateway.gauge_becomes("fencegate_buffered_head_bytes", 0.0).await;
-    gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
+    gateway.wait_gauge("fencegate_buffered_head_bytes", 0.0).await;
+    gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
     let large = TestRequest::post("/pay/8").field("large", &"x".repeat(50_000));
     assert_eq!(gateway.send(&large).await.status, 200);
-    assert_eq!(holder.finishes().await.status, 200);
-    History::of(&site.origin.log()).assert_holds();
+    assert_eq!(holder.finish().await.status, 200);
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// A hundred connections with a hundred streams each, all with a head of 57 KB.
@@ -245,7 +245,7 @@ async fn an_http2_head_that_does_not_end_in_time_ends_its_connection() {
     let gateway = Gateway::start(&policy).await;
     let mut client = FrameClient::connect(gateway.public).await;
     client.send(&[frame(HEADERS, END_STREAM, 1, &frames::post("/pay/7"))]).await;
-    patiently("the end of the connection", client.ends(), || gateway.log()).await;
+    wait_until("the end of the connection", client.wait_closed(), || gateway.log()).await;
     assert_eq!(site.origin.log().records.len(), 0);
     let metrics = gateway.metrics().await;
     assert_eq!(metrics.sum("fencegate_client_timeouts_total", &["limit=\"request_headers\""]), 1.0);
@@ -262,7 +262,7 @@ async fn large_heads_over_many_http1_connections_are_refused_in_part_and_kill_no
     for _ in 0..CONNECTIONS {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
         // Whoever finds no room is closed, maybe before all of it is sent.
-        client.say(&head).await.ok();
+        client.send(&head).await.ok();
         flood.push(client);
     }
     let waiting = async || counted(&gateway).await.1;
@@ -270,11 +270,11 @@ async fn large_heads_over_many_http1_connections_are_refused_in_part_and_kill_no
     others_are_served(&gateway, told).await;
     let refused = async {
         for client in flood.iter_mut().rev().take(10) {
-            let answer = client.answer().await.expect("answered");
+            let answer = client.read_response().await.expect("answered");
             assert_eq!(answer.word(1), "503");
         }
     };
-    patiently("an answer", refused, || gateway.log()).await;
+    wait_until("an answer", refused, || gateway.log()).await;
     drop(flood);
     comes_back(&site, &gateway, holder).await;
 }
@@ -293,7 +293,7 @@ async fn an_answer_without_room_is_passed_on_while_it_comes() {
     let metrics = gateway.metrics().await;
     assert!(metrics.sum("fencegate_buffered_without_room_total", &["kind=\"answer\""]) > 0.5);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7").body(vec![1; 50_000])).await.status, 200);
-    gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
+    gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
 }
 
 /// A body that can never find room is refused for good. The client is not told to come again.
@@ -302,7 +302,7 @@ async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_aga
     let site = TestSite::fresh().await;
     let limits = json!({"buffered": "100KiB", "max_body": "10MiB"});
     let gateway = Gateway::start(&site.policy("gw-1").with("/listeners/public/limits", limits)).await;
-    gateway.says("that this is too little", |line| line.field("code") == "FG0142").await;
+    gateway.wait_line("that this is too little", |line| line.field("code") == "FG0142").await;
     let announced = gateway.send(&TestRequest::post("/pay/7").body(vec![1; 75 * 1024 + 1])).await;
     assert_eq!((announced.status, announced.reason().as_str()), (413, "body-too-large"));
     assert_eq!(
@@ -310,12 +310,13 @@ async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_aga
         (Some(FencingOutcome::NotDispatched), None)
     );
     // What came of it before the answer may be kept until its connection is closed, and would be in the way.
-    gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
+    gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
     let mut unannounced = RawClient::connect(gateway.public).await.expect("listens");
     let piece = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
     let head = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-    unannounced.say(format!("{head}{}", piece.repeat(19))).await.expect("connected");
-    let answer = patiently("an answer", unannounced.answer(), || gateway.log()).await.expect("answered");
+    unannounced.send(format!("{head}{}", piece.repeat(19))).await.expect("connected");
+    let answer =
+        wait_until("an answer", unannounced.read_response(), || gateway.log()).await.expect("answered");
     assert_eq!((answer.word(1), answer.field("fencing-outcome")), ("413", Some("not-dispatched")));
     let sent = site.origin.log().records.clone();
     assert!(sent.is_empty(), "nothing of them was sent: {sent:?}");
@@ -324,5 +325,5 @@ async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_aga
         200,
         "all that there is"
     );
-    gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
+    gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
 }

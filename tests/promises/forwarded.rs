@@ -91,8 +91,8 @@ async fn a_request_that_comes_back_to_its_gateway_goes_round_once() {
     assert_eq!((answer.status, answer.reason().as_str()), (508, "loop"), "{answer:?}");
     // On the fenced route, the second round is refused before it waits for the key that the first round holds.
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
-    client.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("sent");
-    let answer = client.answer().await.expect("an answer");
+    client.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("sent");
+    let answer = client.read_response().await.expect("an answer");
     assert_eq!(answer.word(1), "508", "{answer:?}");
     // The upstream of the first round is the gateway itself, so the refusal comes with the outcome of the first
     // round.
@@ -113,8 +113,8 @@ async fn a_host_that_is_not_served_is_refused() {
         ("evil.example", 421),
     ] {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
-        client.say(format!("GET /host HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.expect("sent");
-        let answer = client.answer().await.expect("an answer");
+        client.send(format!("GET /host HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.expect("sent");
+        let answer = client.read_response().await.expect("an answer");
         assert_eq!(answer.word(1), status.to_string(), "{host}: {answer:?}");
         assert_eq!(answer.field("fencing-outcome").is_some(), status == 421, "{answer:?}");
     }

@@ -12,7 +12,7 @@ use fencegate_tests::{
     history::History,
     load::Load,
     origin::{Act, OriginReply},
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     policy::TestPolicy,
     site::TestSite,
     zookeeper::ZnodeTree,
@@ -27,7 +27,7 @@ const KEPT: &str = "60s";
 /// A gateway that others can reach, and that gives a key back only when somebody wants it.
 fn reached(site: &TestSite, name: &str) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
-    site.policy(name).keeping(KEPT).with("/peer", peer)
+    site.policy(name).with_linger(KEPT).with("/peer", peer)
 }
 
 /// The same, and it sends requests on.
@@ -38,7 +38,7 @@ pub(super) fn sending(site: &TestSite, name: &str) -> TestPolicy {
 pub(super) async fn two(site: &TestSite) -> (Gateway, Gateway) {
     let (one, two) = (sending(site, "gw-1"), sending(site, "gw-2"));
     let gateways = Gateway::start_both(&one, &two).await;
-    tokio::join!(gateways.0.becomes_ready(), gateways.1.becomes_ready());
+    tokio::join!(gateways.0.wait_ready(), gateways.1.wait_ready());
     gateways
 }
 
@@ -59,20 +59,20 @@ async fn a_hot_key_of_three_gateways_is_served_by_one_tenure_and_few_lock_nodes(
     const CLIENTS: usize = 12;
     const EACH: usize = 60;
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(1));
+    site.origin.set_work_time(Duration::from_millis(1));
     let third = sending(&site, "gw-3");
     let ((one, two), three) = tokio::join!(two(&site), Gateway::start(&third));
-    three.becomes_ready().await;
+    three.wait_ready().await;
     keeps(&one).await;
 
     let told = Load::start("load", &plan(&[&one, &two, &three], CLIENTS, EACH)).end().await;
 
     all_done(&told);
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     assert_eq!(history.executions.len(), CLIENTS * EACH + 1);
     let tokens: Vec<Token> = history.executions.iter().map(|execution| execution.token).collect();
-    assert!(tokens.iter().all(|token| token.same_tenure(tokens[0])), "one tenure");
+    assert!(tokens.iter().all(|token| token.same_grant(tokens[0])), "one tenure");
     assert!(history.executions.iter().all(|execution| execution.gateway == "gw-1"));
     let nodes = nodes(&site.tree().await).await;
     assert!(nodes <= 20, "{nodes} lock nodes");
@@ -83,19 +83,19 @@ async fn gateways_that_begin_at_once_settle_on_one_holder() {
     const CLIENTS: usize = 12;
     const EACH: usize = 60;
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(1));
+    site.origin.set_work_time(Duration::from_millis(1));
     let (one, two) = two(&site).await;
 
     let told = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
 
     all_done(&told);
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     let mut line: Vec<_> = history.executions.iter().collect();
     line.sort_by_key(|execution| execution.began);
     let late = &line[line.len() / 2..];
     assert!(
-        late.iter().all(|one| one.token.same_tenure(late[0].token)),
+        late.iter().all(|one| one.token.same_grant(late[0].token)),
         "{} hand-overs",
         history.hand_overs()
     );
@@ -104,15 +104,15 @@ async fn gateways_that_begin_at_once_settle_on_one_holder() {
 #[tokio::test]
 async fn without_forwarding_the_same_load_is_handed_over_again_and_again() {
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(1));
+    site.origin.set_work_time(Duration::from_millis(1));
     let (one, two) = Gateway::start_both(&reached(&site, "gw-1"), &reached(&site, "gw-2")).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    tokio::join!(one.wait_ready(), two.wait_ready());
     keeps(&one).await;
 
     let told = Load::start("load", &plan(&[&one, &two], 12, 60)).end().await;
 
     all_done(&told);
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     assert!(history.hand_overs() >= 4, "{} hand-overs", history.hand_overs());
 }
@@ -122,7 +122,7 @@ async fn what_is_sent_on_comes_back_with_the_holders_token_outcome_body_and_trai
     let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    let held = site.origin.request("/pay/7", 1).await.stamped();
+    let held = site.origin.request("/pay/7", 1).await.expect_token();
     let large: Vec<u8> = (0..3 << 20).map(|n: u32| n.to_le_bytes()[1]).collect();
     for body in [b"ok".to_vec(), large] {
         let reply = OriginReply::with_body(body.clone()).status(201).field("X-From", "ledger");
@@ -137,7 +137,7 @@ async fn what_is_sent_on_comes_back_with_the_holders_token_outcome_body_and_trai
             let record = site.origin.log().on("/pay/7").last().cloned().expect("executed");
             assert_eq!(answer.token(), record.token());
             assert_eq!(record.gateway, "gw-1");
-            assert!(record.stamped().same_tenure(held));
+            assert!(record.expect_token().same_grant(held));
             assert_eq!(record.request.body.len(), 100_000);
         }
     }
@@ -148,9 +148,9 @@ async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
     let site = TestSite::fresh().await;
     let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/queue", 1)).await;
     let two = Gateway::start(&sending(&site, "gw-2")).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    tokio::join!(one.wait_ready(), two.wait_ready());
     keeps(&one).await;
-    let working = site.origin.holds_one(&two, TestRequest::post("/pay/7")).await;
+    let working = site.origin.hold_request(&two, TestRequest::post("/pay/7")).await;
 
     let at_once = two.send(&TestRequest::post("/pay/7").field("Prefer", "wait=0")).await;
     assert_eq!((at_once.status, at_once.reason().as_str()), (423, "locked"));
@@ -160,10 +160,10 @@ async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
     assert_eq!(later.outcome(), Some(FencingOutcome::NotDispatched));
 
     let waiting = two.begin(TestRequest::post("/pay/7"));
-    one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    one.wait_gauge("fencegate_lock_waiters", 1.0).await;
     let crowded = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((crowded.status, crowded.reason().as_str()), (429, "queue-full"));
-    assert_eq!(working.finishes().await.status, 200);
+    assert_eq!(working.finish().await.status, 200);
     assert_eq!(waiting.answer().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 3);
 }
@@ -173,14 +173,14 @@ async fn a_client_that_hangs_up_while_another_gateway_waits_for_it_is_not_served
     let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    let working = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let working = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let waiting = two.begin(TestRequest::post("/pay/7"));
-    one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    one.wait_gauge("fencegate_lock_waiters", 1.0).await;
 
     waiting.hang_up();
 
-    one.gauge_becomes("fencegate_lock_waiters", 0.0).await;
-    assert_eq!(working.finishes().await.status, 200);
+    one.wait_gauge("fencegate_lock_waiters", 0.0).await;
+    assert_eq!(working.finish().await.status, 200);
     assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 3, "it was executed");
 }
@@ -188,16 +188,17 @@ async fn a_client_that_hangs_up_while_another_gateway_waits_for_it_is_not_served
 #[tokio::test]
 async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
     let site = TestSite::fresh().await;
-    let other = sending(&site, "gw-1").with("/routes/0/fence/key", "other/{path.account}").route(json!({
-        "name": "hold",
-        "upstream": "ledger",
-        "match": {"methods": ["POST"], "path": "/hold/{account}"},
-        "fence": {"key": "account/{path.account}", "forward": "holder"},
-    }));
+    let other =
+        sending(&site, "gw-1").with("/routes/0/fence/key", "other/{path.account}").with_route(json!({
+            "name": "hold",
+            "upstream": "ledger",
+            "match": {"methods": ["POST"], "path": "/hold/{account}"},
+            "fence": {"key": "account/{path.account}", "forward": "holder"},
+        }));
     let let_be = |policy: TestPolicy| policy.with("/allow_mixed", true);
     let one = Gateway::start(&let_be(other)).await;
     let two = Gateway::start(&let_be(sending(&site, "gw-2"))).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    tokio::join!(one.wait_ready(), two.wait_ready());
     assert_eq!(one.send(&TestRequest::post("/hold/7")).await.status, 200);
 
     let answer = two.send(&TestRequest::post("/pay/7")).await;
@@ -205,7 +206,7 @@ async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
     assert_eq!(answer.status, 200);
     let record = site.origin.request("/pay/7", 1).await;
     assert_eq!((record.gateway.as_str(), record.key()), ("gw-2", Some("account/7")));
-    two.series_reaches("fencegate_forwarded_total", &["result=\"back\""], 1.0).await;
+    two.wait_series_at_least("fencegate_forwarded_total", &["result=\"back\""], 1.0).await;
 }
 
 #[tokio::test]
@@ -213,7 +214,7 @@ async fn an_operation_is_done_once_whichever_gateway_is_asked() {
     let site = TestSite::fresh().await;
     let once = |name| sending(&site, name).with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let (one, two) = Gateway::start_both(&once("gw-1"), &once("gw-2")).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    tokio::join!(one.wait_ready(), two.wait_ready());
     let pay = |name: &str| TestRequest::post("/pay/7").field("Idempotency-Key", name).body("{}");
     assert_eq!(one.send(&pay("before")).await.status, 200);
 
@@ -231,17 +232,17 @@ async fn a_client_has_one_share_at_the_holder_whichever_gateway_it_asks() {
     let site = TestSite::fresh().await;
     let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/client_share", 1)).await;
     let two = Gateway::start(&sending(&site, "gw-2")).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    tokio::join!(one.wait_ready(), two.wait_ready());
     keeps(&one).await;
-    let working = site.origin.holds_one(&two, TestRequest::post("/pay/7")).await;
+    let working = site.origin.hold_request(&two, TestRequest::post("/pay/7")).await;
 
     for gateway in [&one, &two] {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"));
     }
     let other = super::clients_share::from("127.0.0.2", &two, TestRequest::post("/pay/7"));
-    one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-    assert_eq!(working.finishes().await.status, 200);
+    one.wait_gauge("fencegate_lock_waiters", 1.0).await;
+    assert_eq!(working.finish().await.status, 200);
     assert_eq!(other.await.expect("no panic").status, 200);
 }
 
@@ -251,8 +252,8 @@ async fn a_holder_that_is_killed_at_work_leaves_an_unknown_outcome_and_nothing_i
     let (one, two) = two(&site).await;
     keeps(&one).await;
     let HeldRequest { request: asked, latch, record } =
-        site.origin.holds_one(&two, TestRequest::post("/pay/7").field("x-attempt", "first")).await;
-    let executed = record.stamped();
+        site.origin.hold_request(&two, TestRequest::post("/pay/7").field("x-attempt", "first")).await;
+    let executed = record.expect_token();
 
     one.signal(Signal::KILL);
 
@@ -260,7 +261,7 @@ async fn a_holder_that_is_killed_at_work_leaves_an_unknown_outcome_and_nothing_i
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     assert!(answer.field("retry-after").is_none());
-    latch.let_go();
+    latch.release();
     let next = two.send(&TestRequest::post("/pay/7").field("x-attempt", "second")).await;
     assert_eq!(next.status, 200);
     assert!(next.token().expect("stamped") > executed);
@@ -283,7 +284,7 @@ async fn a_holder_that_is_not_there_any_more_is_not_asked_and_the_request_queues
     assert_eq!(answer.status, 200, "{answer:?}");
     let record = site.origin.request("/pay/7", 3).await;
     assert_eq!(record.gateway, "gw-2");
-    assert!(record.stamped() > site.origin.request("/pay/7", 2).await.stamped());
+    assert!(record.expect_token() > site.origin.request("/pay/7", 2).await.expect_token());
 }
 
 #[tokio::test]
@@ -293,25 +294,26 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
     keeps(&one).await;
     // This gateway sends no requests on: it waits for the end of the stopped session.
     let three = Gateway::start(&reached(&site, "gw-3")).await;
-    three.becomes_ready().await;
+    three.wait_ready().await;
 
     one.signal(Signal::STOP);
     let asked = two.begin(TestRequest::post("/pay/7").field("x-attempt", "sent-on"));
-    let taken = site.origin.holds_one(&three, TestRequest::post("/pay/7").field("x-attempt", "queued")).await;
+    let taken =
+        site.origin.hold_request(&three, TestRequest::post("/pay/7").field("x-attempt", "queued")).await;
     let newer = taken.record.clone();
     assert_eq!(newer.gateway, "gw-3");
     one.signal(Signal::CONT);
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 2, "sent beside the next holder");
-    assert_eq!(taken.finishes().await.status, 200);
+    assert_eq!(taken.finish().await.status, 200);
 
-    let answer = patiently("an answer", asked.result(), || site.origin.log().records.clone()).await;
-    let mut history = History::of(&site.origin.log());
-    history.told("sent-on", answer.as_ref().ok());
+    let answer = wait_until("an answer", asked.result(), || site.origin.log().records.clone()).await;
+    let mut history = History::from_log(&site.origin.log());
+    history.record_answer("sent-on", answer.as_ref().ok());
     history.assert_holds();
     let executions = history.executions.iter().filter(|one| one.attempt.as_deref() == Some("sent-on"));
     assert!(executions.clone().count() <= 1, "{history:?}");
-    assert!(executions.clone().all(|one| one.token > newer.stamped()), "{history:?}");
+    assert!(executions.clone().all(|one| one.token > newer.expect_token()), "{history:?}");
 }
 
 #[tokio::test]
@@ -323,8 +325,9 @@ async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
         policy.with("/routes/0/fence/wait", "10s")
     });
     // Each worker has connections of its own to the holder.
-    let (one, two) = tokio::join!(Gateway::start(&first), GatewayLaunch::new(&second).workers(1).start());
-    two.becomes_ready().await;
+    let (one, two) =
+        tokio::join!(Gateway::start(&first), GatewayLaunch::new(&second).with_workers(1).start());
+    two.wait_ready().await;
     keeps(&one).await;
     // From now on there are kept connections to the holder.
     let both = [(); 2].map(|()| two.begin(TestRequest::post("/pay/7")));
@@ -354,7 +357,7 @@ async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
     let records = site.origin.log().records.clone();
     assert!(records.iter().rev().take(2).all(|record| record.gateway == "gw-2"), "{records:?}");
     one.signal(Signal::CONT);
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -373,8 +376,8 @@ async fn a_holder_that_sleeps_is_not_asked_any_more_when_its_session_is_over() {
         }
         asked
     };
-    let asked = patiently("served by the next one", asking, || site.origin.log().records.clone()).await;
+    let asked = wait_until("served by the next one", asking, || site.origin.log().records.clone()).await;
     assert!(asked.len() > 5, "not exercised: its session was over at once");
     one.signal(Signal::CONT);
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }

@@ -14,25 +14,25 @@ use super::forwarding::{keeps, sending};
 #[tokio::test]
 async fn a_holder_whose_session_ends_gives_back_at_once_what_waits_there() {
     let site = TestSite::fresh().await;
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
-    let first = sending(&site, "gw-1").through(link.address()).with("/zookeeper/sessions", 1);
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
+    let first = sending(&site, "gw-1").with_zookeeper(link.address()).with("/zookeeper/sessions", 1);
     let second = sending(&site, "gw-2").with("/routes/0/fence/wait", "60s");
     let (one, two) = Gateway::start_both(&first, &second).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    tokio::join!(one.wait_ready(), two.wait_ready());
     keeps(&one).await;
     let HeldRequest { request: working, latch, record } =
-        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
-    let executing = record.stamped();
+        site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
+    let executing = record.expect_token();
     let waiting = two.begin(TestRequest::post("/pay/7"));
-    one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    one.wait_gauge("fencegate_lock_waiters", 1.0).await;
 
     link.end_sessions();
 
     // The earlier request is still at work there.
     let given_back = site.origin.request("/pay/7", 3).await;
     assert_eq!(given_back.gateway, "gw-2");
-    assert!(given_back.stamped() > executing);
-    latch.let_go();
+    assert!(given_back.expect_token() > executing);
+    latch.release();
     assert_eq!(waiting.answer().await.status, 200);
     // At an upstream that compares tokens, this request may overlap with the next one. A request that was written in
     // full is waited for.
@@ -45,10 +45,10 @@ async fn a_gateway_that_stops_does_not_wait_for_an_answer_from_another_one() {
     let second = sending(&site, "gw-2").with("/listeners/public/timeouts/drain", "2s");
     let first = sending(&site, "gw-1");
     let (one, two) = Gateway::start_both(&first, &second).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    tokio::join!(one.wait_ready(), two.wait_ready());
     keeps(&one).await;
     let HeldRequest { request: asked, latch, .. } =
-        site.origin.holds_one(&two, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&two, TestRequest::post("/pay/7")).await;
 
     two.signal(Signal::TERM);
 
@@ -56,7 +56,7 @@ async fn a_gateway_that_stops_does_not_wait_for_an_answer_from_another_one() {
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     assert_eq!(two.exit().await.code(), Some(0), "a clean end");
-    latch.let_go();
-    one.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
+    latch.release();
+    one.wait_gauge("fencegate_requests_in_flight", 0.0).await;
     assert_eq!(site.origin.count("/pay/7"), 2, "executed once");
 }

@@ -54,7 +54,7 @@ async fn the_key_of_a_request_that_was_written_late_is_free_when_its_upstream_ha
     };
     let (victim_policy, next_policy) = (ours("victim"), ours("next"));
     let (victim, next) = tokio::join!(
-        site.pausing(&victim_policy, "after_proof_check", TIME + Duration::from_millis(200)),
+        site.gateway_paused_at(&victim_policy, "after_proof_check", TIME + Duration::from_millis(200)),
         Gateway::start(&next_policy)
     );
     site.origin.script("/pay/7", [Act::Answer(TIME / 2, OriginReply::ok())]);
@@ -68,5 +68,5 @@ async fn the_key_of_a_request_that_was_written_late_is_free_when_its_upstream_ha
         "not exercised: it was waited for"
     );
     assert!(!victim.log().contains("session.ended"), "not exercised: the session ended");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }

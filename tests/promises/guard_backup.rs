@@ -18,8 +18,8 @@ use fencegate_guard::store::backup::{BackupFormatError, RowKind, read};
 use fencegate_tests::{
     gateway::{LogLine, write_policy},
     guard::{GuardFixture, GuardLaunch, StampedRequest},
-    guarded::quick,
-    patience::patiently,
+    guarded::with_short_times,
+    patience::wait_until,
     scratch,
 };
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ async fn load(guard: Arc<BackupFixture>, key: String, sent: EpochsByKey, stop: A
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_under_load_is_of_one_moment_and_nobody_else_can_read_it() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = Arc::new(BackupFixture::before(&beside).await);
     let (sent, stop) = (EpochsByKey::default(), Arc::new(AtomicBool::new(false)));
     let loads: Vec<_> = (0..8)
@@ -56,7 +56,7 @@ async fn a_backup_under_load_is_of_one_moment_and_nobody_else_can_read_it() {
             tokio::task::yield_now().await;
         }
     };
-    patiently("some load", busy, || kept.guard.log()).await;
+    wait_until("some load", busy, || kept.guard.log()).await;
     let before = sent.lock().expect("whole").clone();
     let told = kept.backed_up().await;
     let after = sent.lock().expect("whole").clone();
@@ -84,7 +84,7 @@ async fn a_backup_under_load_is_of_one_moment_and_nobody_else_can_read_it() {
     assert!(moved > 0, "nothing went on while it was made");
     assert_eq!(header.highest, marks.values().copied().max().expect("eight of them"));
     let audited = |line: &LogLine| line.message() == "audit" && line.field("asked") == "backup of the store";
-    kept.guard.says("who has taken it", audited).await;
+    kept.guard.wait_line("who has taken it", audited).await;
     let mode = fs::metadata(&kept.backup).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
@@ -97,13 +97,13 @@ async fn a_backup_under_load_is_of_one_moment_and_nobody_else_can_read_it() {
 
 #[tokio::test]
 async fn a_backup_does_not_start_as_a_store_and_stays_what_it_is() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = BackupFixture::before(&beside).await;
     kept.backed_up().await;
-    let launch = kept.guard.stops().await;
+    let launch = kept.guard.stop().await;
     fs::rename(&kept.backup, launch.store()).expect("our own files");
     let before = fs::read(launch.store()).expect("there");
-    let output = launch.fails().await;
+    let output = launch.expect_start_failure().await;
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{log}");
     assert!(log.contains("is a backup, and no store") && log.contains("guard restore"), "{log}");
@@ -113,7 +113,7 @@ async fn a_backup_does_not_start_as_a_store_and_stays_what_it_is() {
 /// A backup has kept answers in it, which no other user of the machine may read.
 #[tokio::test]
 async fn without_a_token_to_show_nobody_gets_one() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let open = beside.guard().await;
     let kept = BackupFixture::of(beside.launch().await).await;
     for (admin, more) in [(open.admin, "auth"), (kept.guard.admin, "bearer token")] {
@@ -127,8 +127,8 @@ async fn without_a_token_to_show_nobody_gets_one() {
 
 #[tokio::test]
 async fn a_guard_that_is_killed_amid_a_backup_leaves_none_and_starts_again() {
-    let beside = GuardFixture::fresh().await;
-    let launch = quick(beside.launch().await);
+    let beside = GuardFixture::new().await;
+    let launch = with_short_times(beside.launch().await);
     let kept = BackupFixture::of(launch.failpoint("guard_backs_up", "1*sleep(60000)")).await;
     kept.executes(&StampedRequest::new("a", 20), "/pay").await;
     let words = kept.words();
@@ -136,10 +136,10 @@ async fn a_guard_that_is_killed_amid_a_backup_leaves_none_and_starts_again() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         said(&words).await
     });
-    kept.guard.stands_at("guard_backs_up").await;
+    kept.guard.wait_at_failpoint("guard_backs_up").await;
     kept.executes(&StampedRequest::new("a", 30), "/beside").await;
     let BackupFixture { guard, token, backup } = kept;
-    let launch = guard.dies().await;
+    let launch = guard.kill().await;
     let (code, _, log) = asked.await.expect("no panic");
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("FG0601"), "{log}");
@@ -150,7 +150,7 @@ async fn a_guard_that_is_killed_amid_a_backup_leaves_none_and_starts_again() {
 
 #[tokio::test]
 async fn a_disk_that_is_full_leaves_no_backup_and_a_guard_that_goes_on() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = BackupFixture::before(&beside).await;
     for n in 0..60 {
         kept.executes(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
@@ -171,7 +171,7 @@ async fn a_disk_that_is_full_leaves_no_backup_and_a_guard_that_goes_on() {
 
 #[tokio::test]
 async fn the_store_of_a_guard_that_is_stopped_is_copied_without_it() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = BackupFixture::before(&beside).await;
     kept.executes(&StampedRequest::new("a", 20), "/pay").await;
     let file = write_policy(kept.guard.launch().home(), &kept.guard.launch().file().to_string());
@@ -180,14 +180,14 @@ async fn the_store_of_a_guard_that_is_stopped_is_copied_without_it() {
     let (code, _, log) = said(&offline).await;
     assert_eq!(code, Some(1), "its guard runs: {log}");
     kept.nothing_is_left();
-    let launch = kept.guard.stops().await;
+    let launch = kept.guard.stop().await;
     let (code, out, log) = said(&offline).await;
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["highest"], 20);
     // The backup did not count as a start of the guard.
     let guard = launch.start().await;
     assert_eq!(
-        guard.send(&StampedRequest::new("a", 20).g(2).post("/pay")).await.status,
+        guard.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/pay")).await.status,
         200,
         "the tenure goes on"
     );
@@ -195,10 +195,10 @@ async fn the_store_of_a_guard_that_is_stopped_is_copied_without_it() {
 
 #[tokio::test]
 async fn a_store_in_a_database_is_left_to_the_tools_of_the_database() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let url = home.path().join("url");
     fs::write(&url, "postgresql://guard:secret@127.0.0.1:1/guard").expect("our own file");
-    let launch = GuardLaunch::before(([127, 0, 0, 1], 1).into());
+    let launch = GuardLaunch::for_upstream(([127, 0, 0, 1], 1).into());
     let file = launch.file().clone().with("/store", json!({"postgres": {"url_file": url}}));
     let file = write_policy(home.path(), &file.to_string()).display().to_string();
     let backup = home.path().join("night.backup").display().to_string();

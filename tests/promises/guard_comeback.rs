@@ -55,7 +55,7 @@ async fn each(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_when_that_is_over() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/max_execution", "10s").with("/settle", "200ms");
     let launch = launch.with("/upstream/response_timeout", "9s").with("/send_within", "500ms");
     let guard = launch.start().await;
@@ -74,12 +74,12 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
         .collect();
     beside.origin.request("/long", usize::try_from(AT_WORK).expect("small")).await;
     // A key that has rested for a moment is no longer at work. The store learns that later.
-    guard.gauge_becomes("fencegate_guard_keys_at_work", 20.0).await;
+    guard.wait_gauge("fencegate_guard_keys_at_work", 20.0).await;
     // When this request is answered, all earlier changes are durable.
     let newer = StampedRequest::new(&key(0), 35_000).post("/newer");
     assert_refused(&guard.send(&newer).await, "busy");
     let last = Instant::now();
-    let launch = guard.dies().await;
+    let launch = guard.kill().await;
     for (id, pending) in lost {
         told.push((id, pending.result().await.ok()));
     }
@@ -91,7 +91,7 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
     let said = String::from_utf8_lossy(&ready.body).into_owned();
     assert!(said.starts_with("ready; 20 keys were at work at an unclean stop"), "{said}");
     // The tenure from before the kill is refused once, because the guard does not know its last dispatch number.
-    let stale = guard.send(&StampedRequest::new(&key(500), 20_500).g(2).post("/stale")).await;
+    let stale = guard.send(&StampedRequest::new(&key(500), 20_500).with_dispatch(2).post("/stale")).await;
     assert_refused(&stale, "stale");
     let before = told.len();
     each(&guard, (AT_WORK..KEYS).step_by(SHOWN), 40_000, &mut told).await;
@@ -103,15 +103,15 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
         assert_refused(&early, "quarantine");
         assert_eq!((early.status, early.outcome()), (503, Some(FencingOutcome::NotDispatched)));
     }
-    latch.let_go();
-    guard.becomes_ready().await;
+    latch.release();
+    guard.wait_ready().await;
     assert!(last.elapsed() >= EXECUTION, "over after {:?}", last.elapsed());
     each(&guard, 0..AT_WORK, 50_000, &mut told).await;
     assert!(told.iter().rev().take(20).all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
     assert_eq!((beside.origin.count("/stale"), beside.origin.count("/early")), (0, 0));
-    let mut history = History::of(&beside.origin.log());
+    let mut history = History::from_log(&beside.origin.log());
     for (id, answer) in &told {
-        history.told(id, answer.as_ref());
+        history.record_answer(id, answer.as_ref());
     }
     history.assert_holds();
 }
@@ -123,11 +123,14 @@ async fn commits(guard: &Guard) -> f64 {
 
 #[tokio::test]
 async fn the_dispatches_of_a_warm_tenure_wait_for_no_disk() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     let before = commits(&guard).await;
     for dispatch in 1..=200 {
-        assert_eq!(guard.send(&StampedRequest::new("a", 20).g(dispatch).post("/x")).await.status, 200);
+        assert_eq!(
+            guard.send(&StampedRequest::new("a", 20).with_dispatch(dispatch).post("/x")).await.status,
+            200
+        );
     }
     let taken = commits(&guard).await - before;
     println!("{taken} commits for 200 dispatches of one tenure");
@@ -138,26 +141,26 @@ async fn the_dispatches_of_a_warm_tenure_wait_for_no_disk() {
 
 #[tokio::test]
 async fn quarantine_lasts_as_long_as_what_was_sent_under_a_longer_time() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/max_execution", "3s").with("/send_within", "100ms");
     let launch = launch.with("/upstream/response_timeout", "200ms").with("/settle", "100ms");
-    let guard = launch.without_rest().start().await;
+    let guard = launch.with_permanent_quarantine().start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/x")).await.status, 200);
     let killed = Instant::now();
-    let launch = guard.dies().await.with("/max_execution", "300ms");
+    let launch = guard.kill().await.with("/max_execution", "300ms");
     // A start in between, killed before the quarantine has passed, does not shorten the quarantine.
-    let launch = launch.start().await.dies().await;
+    let launch = launch.start().await.kill().await;
     let guard = launch.start().await;
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "quarantine");
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     assert!(killed.elapsed() >= Duration::from_secs(3), "over after {:?}", killed.elapsed());
     assert_eq!(beside.origin.count("/early"), 0);
 }
 
 #[tokio::test]
 async fn a_new_store_says_that_it_is_new() {
-    let beside = GuardFixture::fresh().await;
-    let guard = beside.unmade().init(10).start().await;
+    let beside = GuardFixture::new().await;
+    let guard = beside.uninitialized_launch().init(10).start().await;
     let ready = guard.admin("/ready").await;
     let said = String::from_utf8_lossy(&ready.body).into_owned();
     assert_eq!(ready.status, 503, "{said}");
@@ -169,7 +172,7 @@ const UNKNOWN: u64 = 10_000;
 
 /// A store with operations of unknown outcome.
 async fn with_unknown(launch: GuardLaunch) -> GuardLaunch {
-    let launch = launch.start().await.stops().await;
+    let launch = launch.start().await.stop().await;
     let store = RedbStore::open(&launch.store()).expect("left in order");
     let entry = |number: u64| JournalEntry {
         format: 1,
@@ -188,7 +191,7 @@ async fn with_unknown(launch: GuardLaunch) -> GuardLaunch {
     let id = |number: u64| {
         let mut bytes = [7; 32];
         bytes[..8].copy_from_slice(&(number << 20).to_be_bytes());
-        OperationId::of(bytes)
+        OperationId::from_bytes(bytes)
     };
     let changes: Vec<_> = (0..UNKNOWN)
         .map(|number| Change::Operation { id: id(number), entry: entry(number).into() })
@@ -202,7 +205,7 @@ async fn with_unknown(launch: GuardLaunch) -> GuardLaunch {
 #[tokio::test]
 async fn ten_thousand_unknown_operations_keep_nobody_waiting() {
     const DOUBTS: u64 = 20;
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
     let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
     let launch = with_unknown(launch).await;
@@ -227,6 +230,6 @@ async fn ten_thousand_unknown_operations_keep_nobody_waiting() {
     }
     println!("{} served beside {UNKNOWN} unknown operations, the slowest in {slowest:?}", served.len());
     assert!(slowest < Duration::from_millis(700), "{slowest:?}");
-    let listed = guard.told("/api/v1/operations").await;
+    let listed = guard.admin_json("/api/v1/operations").await;
     assert!(listed["operations"].as_array().expect("a list").len() >= 1000);
 }

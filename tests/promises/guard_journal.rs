@@ -33,12 +33,12 @@ async fn resolve(guard: &Guard, operation: &str, outcome: &str) -> ClientRespons
     let ask = TestRequest::post(&format!("/api/v1/operations/{operation}/resolve"))
         .field("Content-Type", "application/json")
         .body(json!({"outcome": outcome, "force": outcome == "not-done"}).to_string());
-    ask.to(guard.admin).await.expect("answered")
+    ask.send_to(guard.admin).await.expect("answered")
 }
 
 #[tokio::test]
 async fn a_repeat_gets_the_first_answer_and_raises_nothing() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     beside.origin.script("/pay", [Act::now(created())]);
     let first = guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
@@ -56,14 +56,14 @@ async fn a_repeat_gets_the_first_answer_and_raises_nothing() {
         "a replay raised the mark"
     );
 
-    let guard = guard.dies().await.start().await;
+    let guard = guard.kill().await.start().await;
     assert_replayed(&guard.send(&StampedRequest::new("a", 60).once(1).post("/pay")).await, &first);
     assert_eq!(beside.origin.count("/pay"), 1);
 }
 
 #[tokio::test]
 async fn another_request_under_the_same_name_is_refused() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await.status, 200);
     for other in
@@ -78,17 +78,17 @@ async fn another_request_under_the_same_name_is_refused() {
 
 #[tokio::test]
 async fn a_repeat_waits_for_the_running_one_or_is_told_that_it_runs() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.launch().await.with("/settle", "500ms").start().await;
     let HeldRequest { request: first, latch, .. } =
-        beside.origin.holds_one(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
+        beside.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
     let early = guard.send(&StampedRequest::new("a", 30).once(1).post("/pay")).await;
     assert_refused(&early, "in-progress");
     assert_eq!((early.status, early.field("retry-after")), (409, Some("1")));
 
     let waiting: Vec<_> =
         (0..4).map(|n| guard.begin(StampedRequest::new("a", 40 + n).once(1).post("/pay"))).collect();
-    latch.let_go();
+    latch.release();
     let first = first.answer().await;
     for waiting in waiting {
         assert_replayed(&waiting.answer().await, &first);
@@ -98,7 +98,7 @@ async fn a_repeat_waits_for_the_running_one_or_is_told_that_it_runs() {
 
 #[tokio::test]
 async fn an_answer_that_says_nothing_for_certain_is_told_as_unknown_for_ever() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard =
         beside.launch().await.with("/settle", "100ms").with("/journal/final", json!([501])).start().await;
     let failing = |status| Act::now(OriginReply::with_body("no").status(status));
@@ -119,7 +119,7 @@ async fn an_answer_that_says_nothing_for_certain_is_told_as_unknown_for_ever() {
         }
         assert_eq!(beside.origin.count(&path), 1, "{path}");
     }
-    let told = guard.told("/api/v1/operations").await;
+    let told = guard.admin_json("/api/v1/operations").await;
     let open: Vec<_> = told["operations"].as_array().expect("a list").iter().collect();
     let expected = json!({
         "reference": operation_reference(4), "kind": "operation", "keys": ["d"], "method": "POST",
@@ -135,7 +135,7 @@ async fn an_answer_that_says_nothing_for_certain_is_told_as_unknown_for_ever() {
 
 #[tokio::test]
 async fn an_answer_too_large_to_keep_is_replayed_without_its_body() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await;
     let large = vec![b'x'; 3 << 20];
     for (operation, store, body) in [(1, "none", b"ok".to_vec()), (2, "64KiB", large)] {
@@ -146,7 +146,7 @@ async fn an_answer_too_large_to_keep_is_replayed_without_its_body() {
         let again = guard.send(&StampedRequest::new("a", 30).once(operation).post("/pay")).await;
         assert_eq!((again.status, &again.body[..]), (201, &b""[..]));
         assert_eq!(again.field("fencing-outcome"), Some("replayed; body=omitted"));
-        guard.stops().await;
+        guard.stop().await;
     }
     assert_eq!(beside.origin.count("/pay"), 2);
 }
@@ -154,7 +154,7 @@ async fn an_answer_too_large_to_keep_is_replayed_without_its_body() {
 #[tokio::test]
 async fn a_finished_operation_is_forgotten_in_time_and_an_unknown_one_never() {
     const KEEP: Duration = Duration::from_secs(1);
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.launch().await.with("/settle", "100ms").start().await;
     beside.origin.script("/unknown", [Act::Reset]);
     guard.send(&StampedRequest::new("b", 20).once(2).keep(1).post("/unknown")).await;
@@ -187,7 +187,7 @@ fn status(status: u16) -> Act {
 
 #[tokio::test]
 async fn an_upstream_that_says_done_is_believed_at_once() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = probing(&beside).await;
     beside.origin.script("/pay", [Act::Reset]);
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
@@ -207,11 +207,11 @@ async fn an_upstream_that_says_done_is_believed_at_once() {
 
 #[tokio::test]
 async fn an_upstream_that_says_not_done_is_believed_when_nothing_can_begin_any_more() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = probing(&beside).await;
     beside.origin.script("/pay", [Act::Reset, Act::now(created())]);
     // The answer to every probe. A fast machine asks more than a thousand times.
-    beside.origin.otherwise(status(404));
+    beside.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     let last = beside.origin.request("/pay", 1).await.whole.expect("read");
     assert_unknown(&guard.send(&StampedRequest::new("a", 30).once(1).post("/pay")).await);
@@ -230,13 +230,13 @@ async fn an_upstream_that_says_not_done_is_believed_when_nothing_can_begin_any_m
 /// The request may be in a queue, or in a process that stands still, and arrive after the answer.
 #[tokio::test]
 async fn a_no_of_an_upstream_that_does_not_close_the_name_decides_nothing() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
     let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
     let launch = launch.with("/max_execution", "1s").with("/send_within", "300ms");
     let guard = launch.with("/upstream/response_timeout", "700ms").start().await;
     beside.origin.script("/pay", [Act::Reset]);
-    beside.origin.otherwise(status(404));
+    beside.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     let last = beside.origin.request("/pay", 1).await.whole.expect("read");
     // Longer than anything can run, by the times of the guard. Whole seconds are counted.
@@ -251,14 +251,14 @@ async fn a_no_of_an_upstream_that_does_not_close_the_name_decides_nothing() {
 /// The instance beside it may know nothing of what the first one is about to do.
 #[tokio::test]
 async fn an_upstream_is_asked_where_the_request_went_and_told_up_to_which_token_it_has_to_close_the_name() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let doors = ["one", "two", "three"].map(|name| format!("http://{}", beside.origin.door(name)));
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "closes": true});
     let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
     let launch = launch.with("/upstream/endpoint", Value::Null).with("/upstream/endpoints", json!(doors));
     let guard = launch.start().await;
     beside.origin.script("/pay", [Act::Reset]);
-    beside.origin.otherwise(status(404));
+    beside.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     for epoch in 30..36 {
         assert_unknown(&guard.send(&StampedRequest::new("a", epoch).once(1).post("/pay")).await);
@@ -278,7 +278,7 @@ async fn an_upstream_is_asked_where_the_request_went_and_told_up_to_which_token_
 
 #[tokio::test]
 async fn an_operator_can_say_what_came_of_it() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.launch().await.with("/settle", "100ms").start().await;
     for (key, operation) in [("a", 1), ("b", 2), ("c", 3)] {
         let path = format!("/{key}");
@@ -298,7 +298,7 @@ async fn an_operator_can_say_what_came_of_it() {
         200,
         "the key is open again"
     );
-    let guard = guard.stops().await.start().await;
+    let guard = guard.stop().await.start().await;
     assert_eq!(guard.send(&StampedRequest::new("b", 31).once(2).post("/b")).await.status, 200);
     assert_unknown(&guard.send(&StampedRequest::new("c", 31).once(3).post("/c")).await);
     let counts = ["/a", "/b", "/c"].map(|path| beside.origin.count(path));
@@ -307,8 +307,12 @@ async fn an_operator_can_say_what_came_of_it() {
     let forget = |operation| {
         TestRequest::post(&format!("/api/v1/operations/{}/forget", operation_reference(operation)))
     };
-    assert_eq!(forget(3).to(guard.admin).await.expect("answered").status, 404, "unknown is never forgotten");
-    assert_eq!(forget(2).to(guard.admin).await.expect("answered").status, 200);
+    assert_eq!(
+        forget(3).send_to(guard.admin).await.expect("answered").status,
+        404,
+        "unknown is never forgotten"
+    );
+    assert_eq!(forget(2).send_to(guard.admin).await.expect("answered").status, 200);
     assert_eq!(
         guard.send(&StampedRequest::new("b", 40).once(2).post("/b")).await.outcome(),
         Some(FencingOutcome::Done)
@@ -318,11 +322,11 @@ async fn an_operator_can_say_what_came_of_it() {
 /// An execution that is no operation has a name as well: its token.
 #[tokio::test]
 async fn an_operator_can_open_a_key_that_a_doubt_has_closed() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.launch().await.with("/settle", "100ms").start().await;
     beside.origin.script("/a", [Act::Reset]);
     guard.send(&StampedRequest::new("a, b", 20).post("/a")).await;
-    let told = guard.told("/api/v1/operations").await;
+    let told = guard.admin_json("/api/v1/operations").await;
     let token = StampedRequest::new("a", 20).token().to_string();
     assert_eq!(told["operations"][0]["reference"], token.as_str());
     assert_eq!(told["operations"][0]["kind"], "execution");

@@ -21,7 +21,7 @@ async fn storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, O
             // One in four comes with a token of the past.
             let epoch = if n % 4 == 3 { epoch - 20 } else { epoch };
             let key = ["a", "b", "a, b", "c"][(epoch % 4) as usize];
-            let dispatch = StampedRequest::new(key, epoch).g(u32::try_from(n).expect("small"));
+            let dispatch = StampedRequest::new(key, epoch).with_dispatch(u32::try_from(n).expect("small"));
             let dispatch = if n % 5 == 0 { dispatch.shared() } else { dispatch };
             for twin in 0..=u64::from(n % 7 == 0) {
                 let id = format!("{epoch}-{n}-{twin}");
@@ -56,14 +56,14 @@ fn per_key(history: History) -> History {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_no_two_executions_of_a_key_overlap_and_none_is_stale() {
-    let beside = GuardFixture::fresh().await;
-    beside.origin.works_for(Duration::from_millis(2));
+    let beside = GuardFixture::new().await;
+    beside.origin.set_work_time(Duration::from_millis(2));
     let guard = beside.launch().await.with("/settle", "3s").start().await;
     let epochs = AtomicU64::new(100);
     let told = storm(&guard, &epochs, 25).await;
-    let mut history = History::of(&beside.origin.log());
+    let mut history = History::from_log(&beside.origin.log());
     for (id, answer) in &told {
-        history.told(id, answer.as_ref());
+        history.record_answer(id, answer.as_ref());
     }
     let history = per_key(history);
     history.assert_holds();
@@ -74,34 +74,34 @@ async fn under_load_no_two_executions_of_a_key_overlap_and_none_is_stale() {
     };
     let (done, refused) = (count(FencingOutcome::Done), count(FencingOutcome::NotDispatched));
     assert!(done > 50 && refused > 50, "not exercised: {done} done, {refused} refused");
-    guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
-    guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
+    guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
+    guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_that_die_under_load_let_nothing_overlap() {
-    let beside = GuardFixture::fresh().await;
-    beside.origin.works_for(Duration::from_millis(5));
+    let beside = GuardFixture::new().await;
+    beside.origin.set_work_time(Duration::from_millis(5));
     let launch = beside.launch().await.with("/settle", "300ms").with("/max_execution", "500ms");
     let mut launch = launch.with("/send_within", "200ms").with("/upstream/response_timeout", "300ms");
     let epochs = AtomicU64::new(100);
     let mut all = Vec::new();
     for round in 0..3 {
         let guard = launch.start().await;
-        guard.becomes_ready().await;
+        guard.wait_ready().await;
         let so_far = beside.origin.log().records.len();
         let (told, ()) = tokio::join!(storm(&guard, &epochs, 6), async {
             let enough =
                 |log: &fencegate_tests::origin::OriginLog| log.records.get(so_far + 10 + round).map(drop);
-            beside.origin.when("some executions", enough).await;
+            beside.origin.wait_for("some executions", enough).await;
             guard.signal(fencegate::demo::child::Signal::KILL);
         });
         all.extend(told);
-        launch = guard.dies().await;
+        launch = guard.kill().await;
     }
-    let mut history = History::of(&beside.origin.log());
+    let mut history = History::from_log(&beside.origin.log());
     for (id, answer) in &all {
-        history.told(id, answer.as_ref());
+        history.record_answer(id, answer.as_ref());
     }
     per_key(history).assert_holds();
     assert!(all.iter().any(|(_, answer)| answer.is_none()), "not exercised: nobody lost an answer");

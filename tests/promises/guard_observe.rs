@@ -7,7 +7,7 @@ use fencegate_tests::{
 
 #[tokio::test]
 async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/settle", "100ms");
     let guard = launch.clone().with("/enforce", "observe").start().await;
     assert_eq!(
@@ -32,9 +32,9 @@ async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
     );
     let answer = guard.send(&TestRequest::post("/x")).await;
     assert_eq!((answer.status, answer.field("fencing-outcome")), (200, Some("done; observe=token-missing")));
-    assert_eq!((beside.origin.count("/x"), guard.decided("bypass").await), (7, 1.0));
+    assert_eq!((beside.origin.count("/x"), guard.decision_count("bypass").await), (7, 1.0));
 
-    guard.stops().await;
+    guard.stop().await;
     let guard = launch.start().await;
     assert_refused(&guard.send(&StampedRequest::new("a", 45).post("/stale")).await, "stale");
     assert_refused(&guard.send(&StampedRequest::new("f", 7).post("/stale")).await, "floor");
@@ -48,20 +48,20 @@ async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
 
 #[tokio::test]
 async fn what_runs_unfenced_while_one_looks_on_still_counts_as_running() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.launch().await.with("/settle", "100ms").with("/enforce", "observe").start().await;
-    let old = beside.origin.holds_one(&guard, StampedRequest::new("a", 20).post("/old")).await;
+    let old = beside.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/old")).await;
     let beside_it = guard.send(&StampedRequest::new("a", 30).post("/new")).await;
     assert_eq!(beside_it.field("fencing-outcome"), Some("done; observe=busy"));
-    old.finishes().await;
-    guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
-    let after = guard.send(&StampedRequest::new("a", 30).g(2).post("/new")).await;
+    old.finish().await;
+    guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
+    let after = guard.send(&StampedRequest::new("a", 30).with_dispatch(2).post("/new")).await;
     assert_eq!(after.field("fencing-outcome"), Some("done"));
 }
 
 #[tokio::test]
 async fn requests_without_a_token_may_pass_counted_while_bad_tokens_do_not() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.launch().await.with("/missing", "observe").start().await;
     let answer = guard.send(&TestRequest::post("/x").body("hi")).await;
     assert_eq!((answer.status, answer.field("fencing-outcome")), (200, Some("done; observe=token-missing")));
@@ -71,5 +71,5 @@ async fn requests_without_a_token_may_pass_counted_while_bad_tokens_do_not() {
     );
     assert_eq!(guard.send(&StampedRequest::new("a", 50).post("/x")).await.status, 200);
     assert_refused(&guard.send(&StampedRequest::new("a", 40).post("/x")).await, "stale");
-    assert_eq!((beside.origin.count("/x"), guard.decided("bypass").await), (2, 1.0));
+    assert_eq!((beside.origin.count("/x"), guard.decision_count("bypass").await), (2, 1.0));
 }

@@ -14,12 +14,12 @@ use fencegate_tests::{
 const PAUSE: Duration = Duration::from_millis(1200);
 
 async fn paused_at(failpoint: &'static str) {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/max_execution", "1s").with("/send_within", "500ms");
     let launch = launch.with("/upstream/response_timeout", "500ms");
     let guard = launch.failpoint(failpoint, "1*sleep(600)").start().await;
     let asked = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay"));
-    guard.stands_at(failpoint).await;
+    guard.wait_at_failpoint(failpoint).await;
     guard.signal(Signal::STOP);
     tokio::time::sleep(PAUSE).await;
     guard.signal(Signal::CONT);
@@ -28,7 +28,7 @@ async fn paused_at(failpoint: &'static str) {
     assert_eq!(answer.reason(), "suspended");
     assert!(beside.origin.log().pieces.is_empty(), "written by a guard that had stood still");
     // Nothing was sent, so nothing is in doubt, and the operation may run.
-    let again = guard.send(&StampedRequest::new("a", 20).g(2).once(1).post("/pay")).await;
+    let again = guard.send(&StampedRequest::new("a", 20).with_dispatch(2).once(1).post("/pay")).await;
     assert_eq!((again.status, beside.origin.count("/pay")), (200, 1));
 }
 
@@ -51,19 +51,19 @@ async fn stopped_within_the_commit_it_writes_not_one_byte() {
 #[tokio::test]
 async fn a_request_that_is_half_written_when_its_time_is_over_is_never_completed() {
     const BODY: usize = 32 << 20;
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/send_within", "1s").with("/settle", "100ms");
     let guard = launch.with("/listener/limits/max_body", "64MiB").start().await;
     let latch = Latch::default();
     beside.origin.script("/pay", [Act::ReadLater(latch.clone())]);
     let asked = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay").body(vec![b'x'; BODY]));
-    beside.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    beside.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    latch.let_go();
+    latch.release();
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.outcome()), (502, Some(FencingOutcome::Unknown)));
     let ended = |log: &fencegate_tests::origin::OriginLog| (!log.ended.is_empty()).then_some(());
-    beside.origin.when("the end of the connection", ended).await;
+    beside.origin.wait_for("the end of the connection", ended).await;
     assert_eq!(beside.origin.log().records[0].whole, None, "the upstream got all of it");
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/next")).await, "in-doubt");
     assert_refused(
@@ -76,15 +76,15 @@ async fn a_request_that_is_half_written_when_its_time_is_over_is_never_completed
 /// What was sent in time is waited for, however long the guard stood still meanwhile.
 #[tokio::test]
 async fn stopped_while_the_upstream_works_it_keeps_the_key_and_passes_the_answer_on() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/send_within", "1s");
     let guard = launch.start().await;
-    let asked = beside.origin.holds_one(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
+    let asked = beside.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
     guard.signal(Signal::STOP);
     let next = guard.begin(StampedRequest::new("a", 30).post("/next"));
     tokio::time::sleep(PAUSE).await;
     guard.signal(Signal::CONT);
     tokio::time::sleep(QUIET).await;
     assert_eq!(beside.origin.count("/next"), 0);
-    assert_eq!((asked.finishes().await.status, next.answer().await.status), (200, 200));
+    assert_eq!((asked.finish().await.status, next.answer().await.status), (200, 200));
 }

@@ -8,7 +8,7 @@ use fencegate_tests::{
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
     held::HeldRequest,
     origin::Act,
-    patience::patiently,
+    patience::wait_until,
 };
 use tokio::time::sleep;
 
@@ -31,21 +31,27 @@ enum AfterRestart {
 async fn recovered(launch: &GuardLaunch, ran: u64, then: AfterRestart) -> Guard {
     let began = Instant::now();
     let guard = launch.start().await;
-    assert_refused(&guard.send(&StampedRequest::new("a", ran).g(7).post("/stale")).await, "stale");
-    assert_eq!(guard.decided("recovered").await, 1.0, "a restart is no accident");
+    assert_refused(
+        &guard.send(&StampedRequest::new("a", ran).with_dispatch(7).post("/stale")).await,
+        "stale",
+    );
+    assert_eq!(guard.decision_count("recovered").await, 1.0, "a restart is no accident");
     let next = StampedRequest::new("a", ran + 10);
     if then == AfterRestart::Waits && began.elapsed() < QUARANTINE / 2 {
-        let early = guard.send(&next.clone().g(2).post("/early")).await;
+        let early = guard.send(&next.clone().with_dispatch(2).post("/early")).await;
         assert_refused(&early, "quarantine");
         assert_eq!((early.status, early.outcome()), (503, Some(FencingOutcome::NotDispatched)));
     }
     if then == AfterRestart::Waits {
-        guard.becomes_ready().await;
+        guard.wait_ready().await;
         assert!(began.elapsed() >= QUARANTINE, "admitted after {:?}", began.elapsed());
     }
-    assert_eq!(guard.send(&next.g(3).post("/next")).await.status, 200);
+    assert_eq!(guard.send(&next.with_dispatch(3).post("/next")).await.status, 200);
     for old in [ran, ran + 9] {
-        assert_refused(&guard.send(&StampedRequest::new("a", old).g(9).post("/stale")).await, "stale");
+        assert_refused(
+            &guard.send(&StampedRequest::new("a", old).with_dispatch(9).post("/stale")).await,
+            "stale",
+        );
     }
     guard
 }
@@ -61,16 +67,16 @@ enum OperationFate {
 
 /// A guard dies at a failpoint with an operation in hand.
 async fn killed_at(failpoint: &'static str, fate: OperationFate) {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = launch(&beside).await;
     let guard = launch.start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/first")).await.status, 200);
-    let launch = guard.stops().await;
+    let launch = guard.stop().await;
 
     let guard = launch.clone().failpoint(failpoint, "1*sleep(60000)").start().await;
     let lost = guard.begin(StampedRequest::new("a", 30).once(1).post("/pay"));
-    guard.stands_at(failpoint).await;
-    let launch = guard.dies().await;
+    guard.wait_at_failpoint(failpoint).await;
+    let launch = guard.kill().await;
     lost.result().await.expect_err("its guard was killed");
     let executed = beside.origin.count("/pay");
     match fate {
@@ -136,41 +142,44 @@ async fn killed_before_the_result_is_recorded_it_runs_nothing_twice() {
 
 #[tokio::test]
 async fn killed_while_the_upstream_works_it_lets_nobody_in_beside_it() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = launch(&beside).await.start().await;
     let HeldRequest { request: lost, latch, record } =
-        beside.origin.holds_one(&guard, StampedRequest::new("a", 30).once(1).post("/pay")).await;
+        beside.origin.hold_request(&guard, StampedRequest::new("a", 30).once(1).post("/pay")).await;
     let last = record.whole.expect("read");
-    let launch = guard.dies().await;
+    let launch = guard.kill().await;
     drop(lost);
     let guard = recovered(&launch, 30, AfterRestart::Waits).await;
     let next = beside.origin.request("/next", 1).await;
     assert!(next.arrived >= last + QUARANTINE, "{:?} too early", last + QUARANTINE - next.arrived);
     assert_unknown(&guard.send(&StampedRequest::new("a", 70).once(1).post("/pay")).await, 1);
     assert_eq!(beside.origin.count("/pay"), 1);
-    latch.let_go();
+    latch.release();
 }
 
 #[tokio::test]
 async fn an_orderly_end_loses_nothing_and_needs_no_quarantine() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = launch(&beside).await.start().await;
-    assert_eq!(guard.send(&StampedRequest::new("a", 20).g(5).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).with_dispatch(5).post("/pay")).await.status, 200);
     assert_eq!(guard.send(&StampedRequest::new("r", 22).shared().post("/read")).await.status, 200);
-    let launch = guard.stops().await;
-    let guard = launch.without_rest().start().await;
+    let launch = guard.stop().await;
+    let guard = launch.with_permanent_quarantine().start().await;
     assert_eq!(guard.admin("/ready").await.status, 200);
-    assert_refused(&guard.send(&StampedRequest::new("a", 20).g(5).post("/again")).await, "duplicate");
+    assert_refused(
+        &guard.send(&StampedRequest::new("a", 20).with_dispatch(5).post("/again")).await,
+        "duplicate",
+    );
     assert_refused(&guard.send(&StampedRequest::new("a", 19).post("/again")).await, "stale");
     assert_refused(&guard.send(&StampedRequest::new("r", 21).post("/again")).await, "stale");
     assert_eq!(
-        guard.send(&StampedRequest::new("a", 20).g(6).post("/pay")).await.status,
+        guard.send(&StampedRequest::new("a", 20).with_dispatch(6).post("/pay")).await.status,
         200,
         "the tenure goes on"
     );
     assert_eq!(beside.origin.count("/again"), 0);
     // The record of the orderly end counts for one start only.
-    let launch = guard.dies().await;
+    let launch = guard.kill().await;
     recovered(&launch, 20, AfterRestart::Waits).await;
 }
 
@@ -180,7 +189,7 @@ async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
     const KEYS: u64 = 2_100;
     const COMMIT: &str = "before_guard_commit";
     let commits = |guard: &Guard| guard.log().matches(COMMIT).count();
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = launch(&beside).await.failpoint(COMMIT, "sleep(0)").start().await;
     for first in (0..KEYS).step_by(64) {
         let some = (first..KEYS.min(first + 64)).map(|key| StampedRequest::new(&format!("k{key}"), 20));
@@ -190,7 +199,7 @@ async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
         }
     }
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
-    guard.gauge_becomes("fencegate_guard_keys_at_work", 0.0).await;
+    guard.wait_gauge("fencegate_guard_keys_at_work", 0.0).await;
     let before = commits(&guard);
     let launch = ended(&guard).await;
     let parts = commits(&guard) - before;
@@ -208,8 +217,8 @@ async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
             sleep(Duration::from_millis(5)).await
         }
     };
-    patiently("a part of the marks", reached, || guard.log()).await;
-    let launch = guard.dies().await;
+    wait_until("a part of the marks", reached, || guard.log()).await;
+    let launch = guard.kill().await;
     recovered(&launch, 20, AfterRestart::GoesOn).await;
 }
 
@@ -223,17 +232,17 @@ async fn ended(guard: &Guard) -> GuardLaunch {
 
 #[tokio::test]
 async fn an_orderly_end_keeps_what_is_in_doubt() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = launch(&beside).await.with("/max_execution", "3s").start().await;
     beside.origin.script("/broken", [Act::Reset]);
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/broken")).await.status, 502);
     let last = beside.origin.request("/broken", 1).await.whole.expect("read");
-    let launch = guard.stops().await;
+    let launch = guard.stop().await;
     let guard = launch.start().await;
     assert_eq!(guard.admin("/ready").await.status, 200);
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "in-doubt");
     assert_eq!(guard.send(&StampedRequest::new("b", 30).post("/other")).await.status, 200);
-    let launch = guard.stops().await.with("/settle", "8s");
+    let launch = guard.stop().await.with("/settle", "8s");
     let guard = launch.start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 40).post("/late")).await.status, 200);
     let late = beside.origin.request("/late", 1).await.arrived;
@@ -243,16 +252,16 @@ async fn an_orderly_end_keeps_what_is_in_doubt() {
 
 #[tokio::test]
 async fn an_orderly_end_within_the_quarantine_does_not_end_it() {
-    let beside = GuardFixture::fresh().await;
-    let guard = launch(&beside).await.with("/max_execution", "3s").without_rest().start().await;
+    let beside = GuardFixture::new().await;
+    let guard = launch(&beside).await.with("/max_execution", "3s").with_permanent_quarantine().start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     let died = Instant::now();
-    let launch = guard.dies().await;
-    let launch = launch.start().await.stops().await;
+    let launch = guard.kill().await;
+    let launch = launch.start().await.stop().await;
     let guard = launch.start().await;
-    assert_refused(&guard.send(&StampedRequest::new("a", 20).g(2).post("/early")).await, "stale");
+    assert_refused(&guard.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/early")).await, "stale");
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "quarantine");
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     assert!(died.elapsed() >= Duration::from_secs(3), "over after {:?}", died.elapsed());
     assert_eq!(beside.origin.count("/early"), 0);
 }
@@ -260,16 +269,16 @@ async fn an_orderly_end_within_the_quarantine_does_not_end_it() {
 /// A request that does not end within the drain is in doubt for the next start.
 #[tokio::test]
 async fn an_exchange_that_outlasts_the_drain_is_in_doubt_afterwards() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = launch(&beside).await.with("/max_execution", "4s").with("/upstream/response_timeout", "3s");
     let guard = guard.with("/listener/timeouts/drain", "200ms").start().await;
     let HeldRequest { request: long, latch, .. } =
-        beside.origin.holds_one(&guard, StampedRequest::new("a", 20).once(1).post("/long")).await;
-    let launch = guard.stops().await;
+        beside.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/long")).await;
+    let launch = guard.stop().await;
     long.result().await.expect_err("its guard has left");
     let guard = launch.start().await;
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "in-doubt");
     assert_unknown(&guard.send(&StampedRequest::new("a", 31).once(1).post("/early")).await, 1);
     assert_eq!(beside.origin.count("/early"), 0);
-    latch.let_go();
+    latch.release();
 }

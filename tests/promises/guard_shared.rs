@@ -11,7 +11,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, command, write_policy},
     guard::{FLOOR, Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
-    guarded::{GuardedSite, operator},
+    guarded::{GuardedSite, run_operator},
     history::History,
     load::{Load, LoadPlan},
     origin::Act,
@@ -42,13 +42,13 @@ impl GuardPair {
 
     /// `change`: a change of the first guard's launch.
     async fn with(change: impl FnOnce(GuardLaunch) -> GuardLaunch) -> Self {
-        let beside = GuardFixture::fresh().await;
-        let sharing = SharedDatabase::at(&database().await.url());
-        let one = sharing.first(beside.unmade(), FLOOR).await;
-        let two = sharing.guard(beside.unmade());
+        let beside = GuardFixture::new().await;
+        let sharing = SharedDatabase::new(&database().await.url());
+        let one = sharing.first(beside.uninitialized_launch(), FLOOR).await;
+        let two = sharing.guard(beside.uninitialized_launch());
         let (one, two) = (change(one).start().await, two.start().await);
-        one.becomes_ready().await;
-        two.becomes_ready().await;
+        one.wait_ready().await;
+        two.wait_ready().await;
         Self { beside, _sharing: sharing, one, two }
     }
 }
@@ -56,11 +56,11 @@ impl GuardPair {
 #[tokio::test]
 async fn what_one_lets_in_the_other_waits_for_and_compares_with() {
     let it = GuardPair::fresh().await;
-    let latch = it.beside.origin.holds("/pay");
+    let latch = it.beside.origin.hold("/pay");
     let first = it.one.begin(StampedRequest::new("a", 20).post("/pay"));
     it.beside.origin.request("/pay", 1).await;
     let next = it.two.begin(StampedRequest::new("a", 30).post("/next"));
-    it.two.marked("a", 30).await;
+    it.two.wait_watermark("a", 30).await;
     assert_eq!(
         it.two.send(&StampedRequest::new("b", 25).post("/other")).await.status,
         200,
@@ -68,34 +68,37 @@ async fn what_one_lets_in_the_other_waits_for_and_compares_with() {
     );
     tokio::time::sleep(QUIET).await;
     assert_eq!(it.beside.origin.count("/next"), 0, "two at once");
-    latch.let_go();
+    latch.release();
     assert_eq!((first.answer().await.status, next.answer().await.status), (200, 200));
     for guard in [&it.one, &it.two] {
-        assert_refused(&guard.send(&StampedRequest::new("a", 20).g(2).post("/late")).await, "stale");
+        assert_refused(
+            &guard.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/late")).await,
+            "stale",
+        );
         assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/late")).await, "duplicate");
     }
     // The tenure goes on at either.
-    assert_eq!(it.one.send(&StampedRequest::new("a", 30).g(2).post("/next")).await.status, 200);
-    assert_eq!(it.two.send(&StampedRequest::new("a", 30).g(3).post("/next")).await.status, 200);
+    assert_eq!(it.one.send(&StampedRequest::new("a", 30).with_dispatch(2).post("/next")).await.status, 200);
+    assert_eq!(it.two.send(&StampedRequest::new("a", 30).with_dispatch(3).post("/next")).await.status, 200);
     assert_eq!(it.beside.origin.count("/late"), 0);
-    let seen = it.one.told("/api/v1/keys/a").await;
-    assert_eq!(seen["write"], StampedRequest::new("a", 30).g(3).token().to_string().as_str());
+    let seen = it.one.admin_json("/api/v1/keys/a").await;
+    assert_eq!(seen["write"], StampedRequest::new("a", 30).with_dispatch(3).token().to_string().as_str());
 }
 
 /// The store's time goes on with the beats of guards, and stands still between them.
 #[tokio::test]
 async fn a_guard_that_says_it_is_ready_lets_in_at_once() {
-    let beside = GuardFixture::fresh().await;
-    let sharing = SharedDatabase::at(&database().await.url());
+    let beside = GuardFixture::new().await;
+    let sharing = SharedDatabase::new(&database().await.url());
     let launch = sharing
-        .guard(beside.unmade())
+        .guard(beside.uninitialized_launch())
         .with("/upstream/response_timeout", "50ms")
         .with("/send_within", "50ms")
         .with("/max_execution", "2200ms");
     // The start is over before `max_execution`. By our clock the quarantine ends between two beats; by the store's
     // time it ends with the second beat.
     let guard = launch.init(FLOOR).start().await;
-    TestProcess::becomes_ready(&guard).await;
+    TestProcess::wait_ready(&guard).await;
     let answer = guard.send(&StampedRequest::new("a", 20).post("/pay")).await;
     assert_ne!(answer.field("fencing-refusal"), Some("quarantine"), "{answer:?}");
 }
@@ -123,9 +126,9 @@ async fn what_is_in_doubt_at_one_is_closed_at_the_other_until_somebody_says_what
     assert_eq!(it.one.send(&StampedRequest::new("b", 40).post("/broken")).await.status, 502);
     let token = StampedRequest::new("b", 40).token().to_string();
     let admin = it.two.admin.to_string();
-    let shown = operator(&["guard", "show", "--admin", &admin]).await;
+    let shown = run_operator(&["guard", "show", "--admin", &admin]).await;
     assert!(shown.contains(&token), "{shown}");
-    operator(&["guard", "resolve", &token, "--as", "done", "--admin", &admin]).await;
+    run_operator(&["guard", "resolve", &token, "--as", "done", "--admin", &admin]).await;
     assert_eq!(it.one.send(&StampedRequest::new("b", 41).post("/next")).await.status, 200);
     assert_eq!(it.beside.origin.count("/early"), 0);
 }
@@ -134,7 +137,7 @@ async fn what_is_in_doubt_at_one_is_closed_at_the_other_until_somebody_says_what
 async fn killed_it_holds_up_only_what_it_had_at_work_and_that_for_as_long_as_it_may_run() {
     let it = GuardPair::fresh().await;
     assert_eq!(it.one.send(&StampedRequest::new("rests", 20).post("/pay")).await.status, 200);
-    let latch = it.beside.origin.holds("/held");
+    let latch = it.beside.origin.hold("/held");
     let lost = it.one.begin(StampedRequest::new("a", 20).post("/held"));
     let last = it.beside.origin.request("/held", 1).await.whole.expect("read");
     it.one.signal(Signal::KILL);
@@ -153,10 +156,10 @@ async fn killed_it_holds_up_only_what_it_had_at_work_and_that_for_as_long_as_it_
     let next = it.beside.origin.request("/next", 1).await.arrived;
     assert!(next >= last + MAX_EXECUTION, "{:?} too early", last + MAX_EXECUTION - next);
     drop(lost);
-    latch.let_go();
+    latch.release();
     // It comes back as another one, and knows what happened meanwhile.
-    let one = it.one.dies().await.start().await;
-    assert_refused(&one.send(&StampedRequest::new("a", 20).g(2).post("/late")).await, "stale");
+    let one = it.one.kill().await.start().await;
+    assert_refused(&one.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/late")).await, "stale");
     assert_eq!(one.send(&StampedRequest::new("rests", 40).post("/pay")).await.status, 200);
     assert_eq!(it.beside.origin.count("/late"), 0);
 }
@@ -173,7 +176,7 @@ async fn frozen_until_others_take_it_for_dead_it_sends_nothing_and_ends() {
     })
     .await;
     let asked = it.one.begin(StampedRequest::new("a", 20).post("/late"));
-    it.one.stands_at("guard_admitted").await;
+    it.one.wait_at_failpoint("guard_admitted").await;
     it.one.signal(Signal::STOP);
     // The test needs real time to pass: a stopped process gives no event.
     tokio::time::sleep(FROZEN).await;
@@ -213,29 +216,29 @@ async fn an_operation_happens_once_over_all_of_them() {
 #[tokio::test]
 async fn what_a_dead_one_did_not_say_of_an_operation_is_asked_of_people_at_the_other() {
     let it = GuardPair::fresh().await;
-    let latch = it.beside.origin.holds("/pay");
+    let latch = it.beside.origin.hold("/pay");
     let lost = it.one.begin(StampedRequest::new("a", 20).once(7).post("/pay"));
     it.beside.origin.request("/pay", 1).await;
-    let one = it.one.dies().await;
+    let one = it.one.kill().await;
     drop(lost);
-    latch.let_go();
+    latch.release();
     let reference = operation_reference(7);
     let unknown = async {
         loop {
-            let shown = it.two.told("/api/v1/operations").await;
+            let shown = it.two.admin_json("/api/v1/operations").await;
             if shown.to_string().contains(&reference) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    fencegate_tests::patience::patiently("the operation of a dead guard", unknown, || it.two.log()).await;
+    fencegate_tests::patience::wait_until("the operation of a dead guard", unknown, || it.two.log()).await;
     assert_refused(
         &it.two.send(&StampedRequest::new("b", 30).once(7).post("/pay")).await,
         "idempotency-mismatch",
     );
     let admin = it.two.admin.to_string();
-    operator(&["guard", "resolve", &reference, "--as", "done", "--admin", &admin]).await;
+    run_operator(&["guard", "resolve", &reference, "--as", "done", "--admin", &admin]).await;
     let one = one.start().await;
     let repeat = one.send(&StampedRequest::new("a", 40).once(7).post("/pay")).await;
     assert_eq!(repeat.reason(), "already-done", "{repeat:?}");
@@ -247,7 +250,7 @@ async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
     const CLIENTS: usize = 8;
     const REQUESTS: usize = 60;
     let guarded = GuardedSite::fresh().await;
-    let sharing = SharedDatabase::at(&database().await.url());
+    let sharing = SharedDatabase::new(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
     let doors = [one.public, two.public];
@@ -262,7 +265,7 @@ async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
         pause: Duration::from_millis(15),
     };
     let load = Load::start("load", &plan);
-    guarded.site.origin.when("some requests", |log| (log.records.len() > 60).then_some(())).await;
+    guarded.site.origin.wait_for("some requests", |log| (log.records.len() > 60).then_some(())).await;
     for guard in [&one, &two] {
         let through = admitted(guard).await;
         assert!(through > 5.0, "requests go through both: {through}");
@@ -270,12 +273,12 @@ async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
     one.signal(Signal::KILL);
     let killed = guarded.site.origin.log().records.len();
     let told = load.end().await;
-    let mut history = History::of(&guarded.site.origin.log());
+    let mut history = History::from_log(&guarded.site.origin.log());
     let done = told.iter().filter(|told| {
         told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(FencingOutcome::Done))
     });
     let done = done.count();
-    told.iter().for_each(|told| history.told(told.id.clone(), told.answer.as_ref().ok()));
+    told.iter().for_each(|told| history.record_answer(told.id.clone(), told.answer.as_ref().ok()));
     history.assert_holds();
     assert!(done > CLIENTS * REQUESTS / 2, "{done} of {}", CLIENTS * REQUESTS);
     let tenures = history.tenures();
@@ -289,8 +292,8 @@ const HANGS: Duration = Duration::from_millis(500);
 
 /// One gateway before two guards, with idle connections to both of them.
 async fn gateway_at_both(guarded: &GuardedSite, [one, two]: [&Guard; 2]) -> Gateway {
-    one.becomes_ready().await;
-    two.becomes_ready().await;
+    one.wait_ready().await;
+    two.wait_ready().await;
     let gateway = guarded.gateway_through("gateway", &[one.public, two.public]).await;
     for n in 0..16 {
         assert_eq!(gateway.send(&TestRequest::post(&format!("/pay/before-{n}"))).await.status, 200);
@@ -326,7 +329,7 @@ const LEFT: Duration = Duration::from_secs(3);
 #[tokio::test]
 async fn a_guard_that_stands_still_keeps_what_was_sent_to_it_and_new_requests_go_to_the_other() {
     let guarded = GuardedSite::fresh().await;
-    let sharing = SharedDatabase::at(&database().await.url());
+    let sharing = SharedDatabase::new(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
     let gateway = gateway_at_both(&guarded, [&one, &two]).await;
@@ -340,7 +343,7 @@ async fn a_guard_that_stands_still_keeps_what_was_sent_to_it_and_new_requests_go
         let answer = pending.answer().await;
         assert_eq!(answer.status, 200, "it was not given up: {answer:?}");
     }
-    gateway.series_becomes("fencegate_upstream_endpoints", &["state=\"silent\""], 0.0).await;
+    gateway.wait_series("fencegate_upstream_endpoints", &["state=\"silent\""], 0.0).await;
     let before = admitted(&two).await;
     for n in 0..8 {
         assert_eq!(gateway.send(&TestRequest::post(&format!("/pay/after-{n}"))).await.status, 200);
@@ -352,48 +355,48 @@ async fn a_guard_that_stands_still_keeps_what_was_sent_to_it_and_new_requests_go
 async fn a_guard_that_does_not_hear_its_database_is_left_for_one_that_does() {
     let guarded = GuardedSite::fresh().await;
     let database = database().await;
-    let cut = TcpProxy::before(database.address).await;
-    let sharing = SharedDatabase::at(&database.url());
+    let cut = TcpProxy::start(database.address).await;
+    let sharing = SharedDatabase::new(&database.url());
     let [one, two] = guarded.sharing(&sharing).await;
-    let away = SharedDatabase::at(&database.url_at(&[cut.address]));
+    let away = SharedDatabase::new(&database.url_at(&[cut.address]));
     let two = two.with("/store/postgres/url_file", away.url_file().display().to_string());
     let (one, two) = tokio::join!(one.start(), two.start());
     let gateway = gateway_at_both(&guarded, [&one, &two]).await;
-    cut.silent(true);
+    cut.set_silent(true);
     let took = serves_others_after(&gateway).await;
     assert!(took < LEFT, "{took:?}");
 }
 
 #[tokio::test]
 async fn a_store_is_made_once_and_a_guard_waits_for_its_database_and_says_where_it_is_not() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let database = database().await;
-    let sharing = SharedDatabase::at(&database.url());
-    let launch = sharing.guard(beside.unmade());
+    let sharing = SharedDatabase::new(&database.url());
+    let launch = sharing.guard(beside.uninitialized_launch());
     let said = |output: std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    let missing = launch.fails().await;
+    let missing = launch.expect_start_failure().await;
     assert!(!missing.status.success());
     let missing = said(missing);
     assert!(missing.contains("FG0540") && missing.contains("--init"), "{missing}");
-    let launch = sharing.first(beside.unmade(), FLOOR).await;
-    let again = said(launch.clone().init(FLOOR).fails().await);
+    let launch = sharing.first(beside.uninitialized_launch(), FLOOR).await;
+    let again = said(launch.clone().init(FLOOR).expect_start_failure().await);
     assert!(again.contains("FG0540") && again.contains("already"), "{again}");
-    sharing.moves_to("postgresql://somebody:a-secret-word@127.0.0.1:1/nothing\n and more");
-    let bad = said(launch.talkative().fails().await);
+    sharing.set_url("postgresql://somebody:a-secret-word@127.0.0.1:1/nothing\n and more");
+    let bad = said(launch.with_debug_log().expect_start_failure().await);
     assert!(bad.contains("FG0540") && !bad.contains("a-secret-word"), "{bad}");
 }
 
 #[tokio::test]
 async fn the_password_of_the_database_is_seen_nowhere() {
     const PASSWORD: &str = "canary-of-a-database-9c41d7";
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let url = database().await.url().replacen('@', &format!(":{PASSWORD}@"), 1);
-    let sharing = SharedDatabase::at(&url);
-    let guard = sharing.first(beside.unmade(), FLOOR).await.talkative().start().await;
-    guard.becomes_ready().await;
+    let sharing = SharedDatabase::new(&url);
+    let guard = sharing.first(beside.uninitialized_launch(), FLOOR).await.with_debug_log().start().await;
+    guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     for page in ["/", "/metrics", "/api/v1/operations", "/api/v1/keys/a", "/api/v1/refusals"] {
-        let answer = TestRequest::get(page).to(guard.admin).await.expect("it answers");
+        let answer = TestRequest::get(page).send_to(guard.admin).await.expect("it answers");
         let shown = format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body));
         assert!(!shown.contains(PASSWORD), "{page} tells it:\n{shown}");
     }
@@ -402,7 +405,7 @@ async fn the_password_of_the_database_is_seen_nowhere() {
 
 /// The output of `check --online` for a gateway that reaches its service through these guards.
 async fn found(guarded: &GuardedSite, guards: &[SocketAddr]) -> String {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &guarded.through("gateway", guards).to_string());
     let output = command(&["check", &file.display().to_string(), "--online"]).await.expect("started");
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -411,11 +414,11 @@ async fn found(guarded: &GuardedSite, guards: &[SocketAddr]) -> String {
 #[tokio::test]
 async fn check_online_tells_guards_that_share_a_store_from_guards_with_a_store_each() {
     let guarded = GuardedSite::fresh().await;
-    let sharing = SharedDatabase::at(&database().await.url());
+    let sharing = SharedDatabase::new(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
-    one.becomes_ready().await;
-    two.becomes_ready().await;
+    one.wait_ready().await;
+    two.wait_ready().await;
     let both = found(&guarded, &[one.public, two.public]).await;
     let announced = one.send(&TestRequest::get("/.fencegate/v1/guard")).await;
     let announced: serde_json::Value = serde_json::from_slice(&announced.body).expect("JSON");
@@ -434,16 +437,17 @@ async fn check_online_tells_guards_that_share_a_store_from_guards_with_a_store_e
 async fn a_copy_of_the_store_is_another_guard_of_the_same_name_and_nothing_is_sent_to_either() {
     let guarded = GuardedSite::fresh().await;
     let database = database().await;
-    let [sharing, copied] = [&database, &database].map(|database| SharedDatabase::at(&database.url()));
+    let [sharing, copied] = [&database, &database].map(|database| SharedDatabase::new(&database.url()));
     let [one, _] = guarded.sharing(&sharing).await;
     let copy = format!("{}_copy", database.name);
     // Nobody else may have the database open meanwhile: the guard that made the store has ended.
     database.run(&format!("CREATE DATABASE {copy} TEMPLATE {}", database.name));
-    copied.moves_to(&database.url().replace(&database.name, &copy));
-    let other = copied.guard(GuardLaunch::before(guarded.site.origin.door("guard")).of(&guarded.ensemble));
+    copied.set_url(&database.url().replace(&database.name, &copy));
+    let other = copied
+        .guard(GuardLaunch::for_upstream(guarded.site.origin.door("guard")).for_ensemble(&guarded.ensemble));
     let (one, other) = tokio::join!(one.start(), other.start());
-    one.becomes_ready().await;
-    other.becomes_ready().await;
+    one.wait_ready().await;
+    other.wait_ready().await;
     let gateway = guarded.gateway_through("gateway", &[one.public, other.public]).await;
     for _ in 0..4 {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;

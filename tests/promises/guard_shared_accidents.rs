@@ -35,7 +35,7 @@ use tokio::task::spawn_blocking;
 #[tokio::test]
 async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     let clock: SharedClock = Arc::new(MachineClock);
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let said =
         |refused: Result<PostgresStore, UnusableDatabaseError>| refused.err().expect("refused").to_string();
     let exists = PostgresStore::init(
@@ -53,7 +53,7 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     let guard = store.guard(clock.clone(), "one").await;
     store.run("UPDATE store SET format = 99");
     assert_eq!(
-        guard.beat().await,
+        guard.send_heartbeat().await,
         Err(PostgresError::Lost(Gone::Newer(99))),
         "another build has migrated it"
     );
@@ -72,9 +72,9 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    clock.go(Duration::from_secs(1));
+    clock.advance(Duration::from_secs(1));
     let old = steps::opened(&store, &clock, "old").await;
     let was = steps::claim("a", 50, 1);
     let running = steps::runs(&old, &was).await;
@@ -118,7 +118,7 @@ async fn a_connection_is_encrypted_and_the_server_is_who_it_says() {
     let folder = tempfile::TempDir::with_prefix("fencegate-tests-").expect("a folder");
     let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "server");
     // PostgreSQL accepts a key file only if the user of the server owns the file.
-    [folder.path(), &certificate, &key].into_iter().for_each(postgres::give);
+    [folder.path(), &certificate, &key].into_iter().for_each(postgres::chown_to_nobody);
     let settings = [
         "ssl=on".to_owned(),
         format!("ssl_cert_file={}", certificate.display()),
@@ -126,7 +126,7 @@ async fn a_connection_is_encrypted_and_the_server_is_who_it_says() {
     ];
     let server = spawn_blocking(move || PostgresServer::start(&settings.each_ref().map(String::as_str)));
     let server = server.await.expect("no panic");
-    let store = SharedStore::on(server.database("postgres")).await;
+    let store = SharedStore::in_database(server.database("postgres")).await;
     let clock: SharedClock = Arc::new(MachineClock);
     let with = |authority: &TestCa| {
         let provider = rustls::crypto::aws_lc_rs::default_provider().into();
@@ -142,7 +142,7 @@ async fn a_connection_is_encrypted_and_the_server_is_who_it_says() {
     let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE application_name LIKE 'fencegate%' AND NOT ssl";
     assert_eq!(store.run(encrypted), "0");
-    assert_eq!(guard.beat().await, Ok(()));
+    assert_eq!(guard.send_heartbeat().await, Ok(()));
     let refused = with(&stranger).try_guard(clock, "two").await.err().expect("not this server").to_string();
     assert!(refused.contains("certificate"), "{refused}");
 }

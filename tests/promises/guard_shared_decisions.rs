@@ -102,9 +102,9 @@ pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> Claim {
 
 impl RegisterPair {
     async fn new(seed: u64) -> Self {
-        let store = SharedStore::fresh().await;
+        let store = SharedStore::new().await;
         let clock = Arc::new(ManualClock::default());
-        clock.go(Duration::from_secs(1));
+        clock.advance(Duration::from_secs(1));
         let register = AdmissionTable::new(&remembered(), clock.now(), TERMS.max_execution);
         let mut two = Self::of(register, &store, clock, seed).await;
         // A new store lets nothing in at first.
@@ -134,14 +134,14 @@ impl RegisterPair {
         let mut left = time;
         while left > Duration::ZERO {
             let step = left.min(Duration::from_secs(2));
-            self.clock.go(step);
+            self.clock.advance(step);
             left -= step;
             for guard in self.guards.iter().chain(&self.guards) {
-                guard.beat().await.expect("the database is there");
+                guard.send_heartbeat().await.expect("the database is there");
             }
         }
         // The keys that were closed at the start are open now.
-        self.register.rest(Duration::ZERO, usize::MAX, self.now());
+        self.register.release_resting(Duration::ZERO, usize::MAX, self.now());
         self.told.push(format!("passed {time:?}"));
     }
 
@@ -242,8 +242,8 @@ impl RegisterPair {
         let now = self.now();
         self.register.raise(&claim, now);
         let (id, _) = self.register.register(&claim, now);
-        let name = self.guards[guard].name();
-        let passed = self.guards[guard].let_pass(&claim, name).await.expect("the database is there");
+        let name = self.guards[guard].new_name();
+        let passed = self.guards[guard].admit_unchecked(&claim, name).await.expect("the database is there");
         self.told.push(format!("pass {claim:?} at {guard}: {passed:?}"));
         let AdmitReply::Running { dispatch, .. } = passed else { self.differ() };
         self.running.push(RunningDispatch { claim, id, guard, dispatch });
@@ -251,7 +251,7 @@ impl RegisterPair {
 
     async fn forget(&mut self) {
         self.pass(TERMS.evict_after * 2).await;
-        let mut round = self.register.round(self.now() - TERMS.evict_after, usize::MAX);
+        let mut round = self.register.eviction_pass(self.now() - TERMS.evict_after, usize::MAX);
         while self.register.evict(&mut round, 2, self.now()).more {}
         let guard = self.random.next(2) as usize;
         let swept = self.guards[guard].sweep(usize::MAX >> 1).await.expect("the database is there");
@@ -262,7 +262,7 @@ impl RegisterPair {
         match self.random.next(100) {
             0..50 => {
                 let (claim, guard) = (self.claim(), self.random.next(2) as usize);
-                let name = self.guards[guard].name();
+                let name = self.guards[guard].new_name();
                 self.look(WaitingClaim { claim, guard, name }, true).await;
             }
             50..65 if !self.waiting.is_empty() => {
@@ -287,9 +287,9 @@ impl RegisterPair {
             for name in KEYS {
                 let alone = self
                     .register
-                    .seen(&key(name), self.now())
+                    .key_view(&key(name), self.now())
                     .filter(|seen| seen.write.is_some() || seen.read.is_some() || !seen.running.is_empty());
-                let shared = guard.seen(&key(name)).await.expect("there");
+                let shared = guard.key_view(&key(name)).await.expect("there");
                 let marks = |seen: &fencegate_guard::register::KeyView| {
                     let mut running: Vec<_> = seen.running.iter().map(|one| (one.token, one.mode)).collect();
                     let mut doubts: Vec<_> =

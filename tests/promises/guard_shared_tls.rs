@@ -6,7 +6,7 @@ use std::path::Path;
 use fencegate_tests::{
     gateway::command,
     guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest},
-    patience::patiently,
+    patience::wait_until,
     postgres::PostgresServer,
     scratch,
     sharing::SharedDatabase,
@@ -26,8 +26,8 @@ impl TlsServer {
     async fn fresh() -> Self {
         spawn_blocking(|| {
             let authority = TestCa::new();
-            let server = PostgresServer::secured(&authority, &authority.sign(&["127.0.0.1"]));
-            Self { authority, server, home: scratch::place() }
+            let server = PostgresServer::with_tls(&authority, &authority.sign(&["127.0.0.1"]));
+            Self { authority, server, home: scratch::temp_dir() }
         })
         .await
         .expect("no panic")
@@ -63,10 +63,10 @@ async fn checked(launch: &GuardLaunch) -> String {
 async fn every_connection_of_a_guard_is_encrypted_and_shows_who_it_is() {
     let secured = TlsServer::fresh().await;
     let database = secured.server.fresh_database();
-    let (beside, sharing) = (GuardFixture::fresh().await, SharedDatabase::at(&database.url()));
-    let launch = with_tls(sharing.guard(beside.unmade()), secured.tls(&secured.authority));
-    let guard = launch.made_from(FLOOR).await.start().await;
-    guard.becomes_ready().await;
+    let (beside, sharing) = (GuardFixture::new().await, SharedDatabase::new(&database.url()));
+    let launch = with_tls(sharing.guard(beside.uninitialized_launch()), secured.tls(&secured.authority));
+    let guard = launch.init_with_floor(FLOOR).await.start().await;
+    guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     let how = database.run(
         "SELECT DISTINCT s.ssl, s.client_dn FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
@@ -81,14 +81,14 @@ async fn every_connection_of_a_guard_is_encrypted_and_shows_who_it_is() {
 async fn a_database_that_wants_tls_and_one_that_shows_a_strangers_certificate_are_told() {
     let secured = TlsServer::fresh().await;
     let database = secured.server.fresh_database();
-    let (beside, sharing) = (GuardFixture::fresh().await, SharedDatabase::at(&database.url()));
-    let plain = sharing.guard(beside.unmade());
-    let said = plain.clone().init(FLOOR).fails().await;
+    let (beside, sharing) = (GuardFixture::new().await, SharedDatabase::new(&database.url()));
+    let plain = sharing.guard(beside.uninitialized_launch());
+    let said = plain.clone().init(FLOOR).expect_start_failure().await;
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("FG0540") && said.contains("no encryption"), "{said}");
 
     let mistaken = with_tls(plain, secured.tls(&TestCa::new()));
-    let said = mistaken.clone().init(FLOOR).fails().await;
+    let said = mistaken.clone().init(FLOOR).expect_start_failure().await;
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("FG0540") && said.contains("invalid peer certificate"), "{said}");
     let found = checked(&mistaken).await;
@@ -99,29 +99,29 @@ async fn a_database_that_wants_tls_and_one_that_shows_a_strangers_certificate_ar
 /// After a power cut, when both start together, the database is mostly ready later than the guard.
 #[tokio::test]
 async fn a_guard_that_starts_before_its_database_says_so_and_begins_when_it_comes() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let mut server = spawn_blocking(|| PostgresServer::start(&[])).await.expect("no panic");
     let database = server.fresh_database();
-    let sharing = SharedDatabase::at(&database.url());
-    let launch = sharing.first(beside.unmade(), FLOOR).await;
+    let sharing = SharedDatabase::new(&database.url());
+    let launch = sharing.first(beside.uninitialized_launch(), FLOOR).await;
     server.stop();
-    let starting = tokio::spawn(async move { launch.talkative().start().await });
+    let starting = tokio::spawn(async move { launch.with_debug_log().start().await });
     let relay = tokio::net::TcpListener::bind(server.address()).await.expect("the port is free");
     // The test listens on the port in place of the server, and sees that the guard asks.
     for _ in 0..2 {
-        patiently("a guard that asks for its database", relay.accept(), String::new)
+        wait_until("a guard that asks for its database", relay.accept(), String::new)
             .await
             .expect("a connection");
     }
     assert!(!starting.is_finished(), "without a store it has nothing to serve with");
     drop(relay);
     let server = spawn_blocking(move || {
-        server.start_again();
+        server.restart();
         server
     });
     let _server = server.await.expect("no panic");
     let guard = starting.await.expect("no panic");
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     assert!(guard.log().contains("guard.database_away"), "{}", guard.log());
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
 }

@@ -10,7 +10,7 @@ use fencegate_tests::{
     guard::{FLOOR, Guard, GuardLaunch, StampedRequest, assert_refused},
     ledger::Ledger,
     origin::{Act, Origin, OriginReply},
-    patience::patiently,
+    patience::wait_until,
     postgres,
     sharing::SharedDatabase,
 };
@@ -21,13 +21,13 @@ const WORK: &str = "400ms";
 
 async fn service() -> Ledger {
     // It compares nothing: the guard is all there is.
-    Ledger::with(&["--compare", "off", "--work-time", WORK]).await
+    Ledger::start_with(&["--compare", "off", "--work-time", WORK]).await
 }
 
 /// A guard with short times before these endpoints.
 async fn launch(services: &[&Ledger]) -> GuardLaunch {
     let endpoints: Vec<_> = services.iter().map(|one| format!("http://{}", one.address)).collect();
-    let launch = GuardLaunch::before(services[0].address).made_from(FLOOR).await;
+    let launch = GuardLaunch::for_upstream(services[0].address).init_with_floor(FLOOR).await;
     let launch = timed(launch);
     match &endpoints[..] {
         [_] => launch,
@@ -52,7 +52,7 @@ fn debit(key: &str, epoch: u64) -> TestRequest {
     let operation = format!("{{\"operation\": \"{key}-{epoch}\", \"amount\": 1}}");
     let ask =
         TestRequest::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
-    StampedRequest::new(key, epoch).on(ask.body(operation))
+    StampedRequest::new(key, epoch).apply_to(ask.body(operation))
 }
 
 /// Asserts that the executions have these epochs in this order, and that no two overlap.
@@ -78,7 +78,7 @@ async fn lets_in(guard: &Guard, key: &str, from: u64) -> u64 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the key to open", opened, || guard.log()).await
+    wait_until("the key to open", opened, || guard.log()).await
 }
 
 #[tokio::test]
@@ -88,12 +88,12 @@ async fn a_key_stays_closed_while_the_service_that_has_the_request_stands_still(
     service.signal(Signal::STOP);
     let lost = guard.send(&debit("a", 20)).await;
     assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-unknown"), "{lost:?}");
-    guard.says("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
+    guard.wait_line("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
     // Twice the time after which a request counts as over.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_refused(&guard.send(&debit("a", 21)).await, "in-doubt");
-    guard.gauge_becomes("fencegate_guard_in_doubt_not_seen", 1.0).await;
-    let open = &guard.told("/api/v1/operations").await["operations"][0];
+    guard.wait_gauge("fencegate_guard_in_doubt_not_seen", 1.0).await;
+    let open = &guard.admin_json("/api/v1/operations").await["operations"][0];
     assert_eq!(
         (&open["endpoint"], &open["endpoint_silent"]),
         (&json!(service.address.to_string()), &json!(true))
@@ -101,7 +101,7 @@ async fn a_key_stays_closed_while_the_service_that_has_the_request_stands_still(
     service.signal(Signal::CONT);
     let next = lets_in(&guard, "a", 22).await;
     one_after_the_other(&service, &[20, next]).await;
-    guard.gauge_becomes("fencegate_guard_in_doubt_not_seen", 0.0).await;
+    guard.wait_gauge("fencegate_guard_in_doubt_not_seen", 0.0).await;
 }
 
 /// As with a store of its own: the guard that has the request keeps its key closed, at all guards.
@@ -109,27 +109,27 @@ async fn a_key_stays_closed_while_the_service_that_has_the_request_stands_still(
 async fn of_guards_that_share_a_store_none_opens_the_key_while_the_service_stands_still() {
     let service = service().await;
     let database = tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic");
-    let sharing = SharedDatabase::at(&database.url());
-    let one = sharing.first(GuardLaunch::before(service.address), FLOOR).await;
-    let two = sharing.guard(GuardLaunch::before(service.address));
+    let sharing = SharedDatabase::new(&database.url());
+    let one = sharing.first(GuardLaunch::for_upstream(service.address), FLOOR).await;
+    let two = sharing.guard(GuardLaunch::for_upstream(service.address));
     let one = asked(timed(one)).start().await;
     let two = asked(timed(two)).start().await;
-    one.becomes_ready().await;
-    two.becomes_ready().await;
+    one.wait_ready().await;
+    two.wait_ready().await;
     service.signal(Signal::STOP);
     let lost = one.send(&debit("a", 20)).await;
     assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-unknown"), "{lost:?}");
-    one.says("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
+    one.wait_line("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
     // Longer than what the database was told first: `max_execution`, and the time after which a guard counts as dead.
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_refused(&two.send(&debit("a", 21)).await, "in-doubt");
-    one.gauge_becomes("fencegate_guard_in_doubt_not_seen", 1.0).await;
-    let open = &one.told("/api/v1/operations").await["operations"][0];
+    one.wait_gauge("fencegate_guard_in_doubt_not_seen", 1.0).await;
+    let open = &one.admin_json("/api/v1/operations").await["operations"][0];
     assert_eq!(open["endpoint_silent"], json!(true), "{open}");
     service.signal(Signal::CONT);
     let next = lets_in(&two, "a", 22).await;
     one_after_the_other(&service, &[20, next]).await;
-    one.gauge_becomes("fencegate_guard_in_doubt_not_seen", 0.0).await;
+    one.wait_gauge("fencegate_guard_in_doubt_not_seen", 0.0).await;
 }
 
 #[tokio::test]
@@ -171,10 +171,10 @@ impl SplitService {
     /// `closes`: whether a no is said to be final. `health`: whether the endpoint of a request in doubt is asked.
     async fn with(closes: bool, health: bool) -> Self {
         let (frozen, other) = (service().await, Origin::start());
-        other.otherwise(Act::now(OriginReply::ok().status(404)));
+        other.set_default_action(Act::now(OriginReply::ok().status(404)));
         let endpoints = [frozen.address, other.door("other")].map(|address| format!("http://{address}"));
         let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "300ms"});
-        let launch = GuardLaunch::before(frozen.address).made_from(FLOOR).await;
+        let launch = GuardLaunch::for_upstream(frozen.address).init_with_floor(FLOOR).await;
         let mut launch = timed(launch)
             .with("/upstream/endpoint", Value::Null)
             .with("/upstream/endpoints", json!(endpoints))
@@ -190,7 +190,7 @@ impl SplitService {
             launch = launch.with("/upstream/health", health);
         }
         let guard = launch.start().await;
-        frozen.freezes();
+        frozen.freeze();
         // Requests go round: one of the first two goes to the process that stands still.
         for (key, number) in [("a", 1), ("b", 2)] {
             if guard.send(&operation(key, number, 20)).await.status == 504 {
@@ -227,7 +227,7 @@ impl SplitService {
     async fn goes_on(self) {
         self.frozen.signal(Signal::CONT);
         let done = async { while self.frozen.executions().await.is_empty() {} };
-        patiently("the request to be done", done, || self.guard.log()).await;
+        wait_until("the request to be done", done, || self.guard.log()).await;
         assert_eq!(self.frozen.executions().await.len(), 1);
         assert_eq!(self.other.count(&self.path), 0, "it ran twice");
     }
@@ -237,7 +237,7 @@ fn operation(key: &str, number: u64, epoch: u64) -> TestRequest {
     let body = format!("{{\"operation\": \"op-{number}\", \"amount\": 1}}");
     let ask =
         TestRequest::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
-    StampedRequest::new(key, epoch).once(number).on(ask.body(body))
+    StampedRequest::new(key, epoch).once(number).apply_to(ask.body(body))
 }
 
 /// It knows nothing of what the other one is about to do, and closes no name.
@@ -271,7 +271,7 @@ async fn time_that_the_guard_itself_slept_through_does_not_count() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    patiently("the request to be let in", begun, || guard.log()).await;
+    wait_until("the request to be let in", begun, || guard.log()).await;
     // The bytes are in the kernel of the service by then.
     tokio::time::sleep(Duration::from_millis(200)).await;
     guard.signal(Signal::STOP);
@@ -282,5 +282,5 @@ async fn time_that_the_guard_itself_slept_through_does_not_count() {
     drop(lost.result().await);
     assert_eq!(next.answer().await.status, 200);
     one_after_the_other(&service, &[20, 21]).await;
-    guard.says("that it slept", |line| line.message().starts_with("guard.slept")).await;
+    guard.wait_line("that it slept", |line| line.message().starts_with("guard.slept")).await;
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 const PAGE: usize = 4096;
 
 async fn refuses(launch: &GuardLaunch, why: &str) {
-    let output = launch.fails().await;
+    let output = launch.expect_start_failure().await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(why), "not a word of `{why}`:\n{said}");
@@ -23,8 +23,8 @@ async fn refuses(launch: &GuardLaunch, why: &str) {
 
 #[tokio::test]
 async fn a_store_is_made_once_and_never_again() {
-    let beside = GuardFixture::fresh().await;
-    let unmade = beside.unmade();
+    let beside = GuardFixture::new().await;
+    let unmade = beside.uninitialized_launch();
     refuses(&unmade, "guard --init --floor E --ensemble UUID").await;
     assert!(!unmade.store().exists());
     let launch = beside.launch().await;
@@ -39,7 +39,7 @@ async fn a_store_is_made_once_and_never_again() {
 
 #[tokio::test]
 async fn a_second_guard_on_the_same_store_does_not_start() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     refuses(guard.launch(), "FG0546: another process has").await;
     assert_eq!(
@@ -90,7 +90,7 @@ fn damages(store: &[u8], newest: &[u64]) -> Vec<StoreDamage> {
 #[tokio::test]
 async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
     const KEYS: u64 = 6;
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     for round in 1..=3 {
         for key in 0..KEYS {
@@ -98,21 +98,21 @@ async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
             assert_eq!(guard.send(&dispatch.post("/x")).await.status, 200);
         }
     }
-    let crashed = guard.dies().await;
+    let crashed = guard.kill().await;
     let newest: Vec<u64> = (0..KEYS).map(|key| 300 + key).collect();
     let damages = damages(&fs::read(crashed.store()).expect("there"), &newest);
     assert!(damages.len() > 12, "{damages:?}");
     let (mut opened, mut refused) = (0, 0);
     for damage in damages {
-        let launch = crashed.copied();
+        let launch = crashed.copy();
         damage.befall(&launch);
-        let Ok(guard) = launch.tries().await else {
+        let Ok(guard) = launch.try_start().await else {
             refused += 1;
             continue;
         };
         opened += 1;
         for key in 0..KEYS {
-            let told = guard.told(&format!("/api/v1/keys/k{key}")).await;
+            let told = guard.admin_json(&format!("/api/v1/keys/k{key}")).await;
             let least = StampedRequest::new("k", 300 + key).token().to_string();
             assert!(told["write"].as_str() >= Some(least.as_str()), "{damage:?} has lost {least}: {told}");
         }
@@ -123,14 +123,14 @@ async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
 /// A disk that is full, at whatever moment.
 #[tokio::test]
 async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await;
-    let disk = SmallDisk::below(&launch, 256 << 10);
+    let disk = SmallDisk::mount_below(&launch, 256 << 10);
     let guard = launch.start().await;
     let mut acknowledged = 0;
     for n in 0..10_000 {
         let key = format!("{}{n}", "k".repeat(400));
-        match StampedRequest::new(&key, 20 + n).post("/x").to(guard.public).await {
+        match StampedRequest::new(&key, 20 + n).post("/x").send_to(guard.public).await {
             Ok(answer) if answer.status == 200 => acknowledged += 1,
             Ok(answer) => {
                 assert_eq!(answer.field("fencing-refusal"), Some("store"), "{answer:?}");
@@ -149,7 +149,7 @@ async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
 
 #[tokio::test]
 async fn a_store_whose_thread_is_gone_ends_the_guard() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.launch().await.failpoint("before_guard_commit", "panic").start().await;
     let asked = guard.begin(StampedRequest::new("a", 20).post("/x"));
     let status = guard.exit().await;

@@ -28,7 +28,7 @@ async fn ticketed(beside: &GuardFixture) -> (GuardLaunch, Signer) {
 
 #[tokio::test]
 async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     let good = StampedRequest::new("a", 20).token().to_string();
     let far = StampedRequest::new("a", LARGEST).token().to_string();
@@ -69,7 +69,7 @@ async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
 
 #[tokio::test]
 async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let (launch, gateway) = ticketed(&beside).await;
     let guard = launch.start().await;
     let forged = StampedRequest::new("a", 900);
@@ -83,7 +83,7 @@ async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
     let elsewhere = with(|claims| claims.ensemble = "another".into());
     let other_key = with(|claims| claims.keys = vec!["b".into()]);
     let more_keys = with(|claims| claims.keys.push("b".into()));
-    let other_tenure = with(|claims| claims.tenure = StampedRequest::new("a", 20).g(0).token());
+    let other_tenure = with(|claims| claims.tenure = StampedRequest::new("a", 20).with_dispatch(0).token());
     for (name, dispatch, reason) in [
         ("none", forged.clone(), "ticket-missing"),
         ("of a stranger", forged.clone().ticket(&stranger, &honest, now()), "ticket-invalid"),
@@ -93,26 +93,26 @@ async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
         ("for another key", other_key, "ticket-key"),
         ("for more keys", more_keys, "ticket-key"),
         ("of another tenure", other_tenure, "ticket-key"),
-        ("for another mode", forged.clone().signed(&gateway).shared(), "ticket-key"),
+        ("for another mode", forged.clone().sign(&gateway).shared(), "ticket-key"),
     ] {
         let answer = guard.send(&dispatch.post("/pay")).await;
         assert_refused(&answer, reason);
         assert_eq!((answer.status, answer.outcome()), (403, Some(FencingOutcome::NotDispatched)), "{name}");
     }
-    let twice = forged.clone().signed(&gateway).post("/pay").field("Fencing-Ticket", "x");
+    let twice = forged.clone().sign(&gateway).post("/pay").field("Fencing-Ticket", "x");
     assert_refused(&guard.send(&twice).await, "ticket-invalid");
     assert_eq!(beside.origin.count("/pay"), 0);
-    let honest = StampedRequest::new("a", 20).signed(&gateway);
+    let honest = StampedRequest::new("a", 20).sign(&gateway);
     assert_eq!(guard.send(&honest.post("/honest")).await.status, 200);
     let record = beside.origin.request("/honest", 1).await;
     assert_eq!(record.request.field("fencing-ticket"), None, "who has it passes for a gateway");
     // One ticket is good for all dispatches of its tenure.
-    assert_eq!(guard.send(&honest.g(2).post("/honest")).await.status, 200);
+    assert_eq!(guard.send(&honest.with_dispatch(2).post("/honest")).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_signed_token_far_above_all_others_passes_only_in_a_later_era() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let (launch, gateway) = ticketed(&beside).await;
     let guard = launch.start().await;
     let of_era = |dispatch: &StampedRequest, era| {
@@ -121,27 +121,27 @@ async fn a_signed_token_far_above_all_others_passes_only_in_a_later_era() {
         dispatch.clone().ticket(&gateway, &claims, now())
     };
     assert_eq!(
-        guard.send(&StampedRequest::new("a", 20).once(1).signed(&gateway).post("/pay")).await.status,
+        guard.send(&StampedRequest::new("a", 20).once(1).sign(&gateway).post("/pay")).await.status,
         200
     );
     let far = StampedRequest::new("a", 1 << 50);
-    assert_refused(&guard.send(&far.clone().signed(&gateway).post("/far")).await, "token-future");
-    assert_eq!(guard.send(&StampedRequest::new("a", 21).signed(&gateway).post("/pay")).await.status, 200);
+    assert_refused(&guard.send(&far.clone().sign(&gateway).post("/far")).await, "token-future");
+    assert_eq!(guard.send(&StampedRequest::new("a", 21).sign(&gateway).post("/pay")).await.status, 200);
 
     // The first token of an era that the guard sees is a replay, which announces nothing.
     let repeat = of_era(&StampedRequest::new("a", (1 << 50) - 9).once(1), 1);
     assert_eq!(guard.send(&repeat.post("/pay")).await.outcome(), Some(FencingOutcome::Replayed));
-    let guard = guard.stops().await.start().await;
+    let guard = guard.stop().await.start().await;
     assert_eq!(guard.send(&of_era(&far, 1).post("/far")).await.status, 200);
     assert_refused(
         &guard.send(&of_era(&StampedRequest::new("a", 1 << 60), 1).post("/far")).await,
         "token-future",
     );
-    let guard = guard.stops().await.start().await;
+    let guard = guard.stop().await.start().await;
     assert_refused(
         &guard.send(&of_era(&StampedRequest::new("a", 1 << 60), 1).post("/far")).await,
         "token-future",
     );
-    assert_eq!(guard.send(&of_era(&far.g(2), 1).post("/far")).await.status, 200);
+    assert_eq!(guard.send(&of_era(&far.with_dispatch(2), 1).post("/far")).await.status, 200);
     assert_eq!(beside.origin.count("/far"), 2);
 }

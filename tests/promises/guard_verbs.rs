@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::{ClientResponse, TestRequest},
     gateway::command,
     origin::{Act, Origin},
-    patience::{PATIENCE, patiently},
+    patience::{PATIENCE, wait_until},
     scratch,
 };
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ impl RunningGuard {
     }
 
     async fn calling_keys(origin: &Origin, keys: &str) -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let file = home.path().join("guard.yaml");
         let text = json!({
             "version": 1,
@@ -61,11 +61,13 @@ impl RunningGuard {
         .expect("it listens");
         let guard = Self { public, admin, file, child, _home: home };
         let ready = async {
-            while TestRequest::get("/ready").to(guard.admin).await.map_or(0, |answer| answer.status) != 200 {
+            while TestRequest::get("/ready").send_to(guard.admin).await.map_or(0, |answer| answer.status)
+                != 200
+            {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        patiently("the end of the quarantine", ready, || guard.child.log()).await;
+        wait_until("the end of the quarantine", ready, || guard.child.log()).await;
         guard
     }
 
@@ -79,7 +81,7 @@ impl RunningGuard {
             .field("Fencing-Mode", "exclusive")
             .field("Fencing-Operation", &operation)
             .field("Idempotency-Key", &format!("op-{name}"));
-        ask.to(self.public).await.expect("an answer")
+        ask.send_to(self.public).await.expect("an answer")
     }
 
     async fn operator(&self, arguments: &[&str]) -> CommandOutput {
@@ -161,7 +163,7 @@ async fn keys_are_called_as_the_log_may_call_them() {
         assert_eq!(guard.dispatch(0x12, 0xab).await.reason(), "outcome-unknown");
         assert_eq!(guard.dispatch(0x11, 0xac).await.reason(), "stale");
         for path in ["/api/v1/operations", "/api/v1/keys/account%2F7", "/api/v1/refusals", "/"] {
-            let answer = TestRequest::get(path).to(guard.admin).await.expect("an answer");
+            let answer = TestRequest::get(path).send_to(guard.admin).await.expect("an answer");
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             assert_eq!(answer.status, 200, "{path}: {text}");
             assert!(text.contains(shown), "{keys} {path}: {text}");

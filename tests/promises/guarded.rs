@@ -11,11 +11,11 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, PendingRequest},
     guard::{Guard, GuardLaunch},
-    guarded::{GuardedSite, quick},
+    guarded::{GuardedSite, with_short_times},
     held::HeldRequest,
     history::{ATTEMPT, History},
     origin::Latch,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     policy::TestPolicy,
 };
 
@@ -65,7 +65,7 @@ impl DelayedRequest {
 
     /// Attempts in the order in which they were executed.
     fn executed(&self) -> Vec<String> {
-        let history = History::of(&self.guarded.site.origin.log());
+        let history = History::from_log(&self.guarded.site.origin.log());
         history.assert_holds();
         history.executions.into_iter().filter_map(|execution| execution.attempt).collect()
     }
@@ -75,16 +75,16 @@ impl DelayedRequest {
 async fn what_a_sleeper_left_on_the_way_is_refused_and_sent_once_more_when_it_wakes() {
     let mut it = DelayedRequest::with(|launch| launch, |policy| policy).await;
     it.overtaken().await;
-    it.guard.decides("stale", 1.0).await;
+    it.guard.wait_decisions("stale", 1.0).await;
     assert_eq!(it.executed(), [NEXT], "the upstream has seen nothing of it");
     it.victim.signal(Signal::CONT);
     let answer = it.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     let log = it.guarded.site.origin.log();
-    let tokens: Vec<_> = log.records.iter().map(|record| record.stamped()).collect();
+    let tokens: Vec<_> = log.records.iter().map(|record| record.expect_token()).collect();
     assert_eq!((tokens.len(), answer.token()), (2, Some(tokens[1])));
-    let mut history = History::of(&log);
-    history.told(OLD, Some(&answer));
+    let mut history = History::from_log(&log);
+    history.record_answer(OLD, Some(&answer));
     history.assert_holds();
 }
 
@@ -97,14 +97,14 @@ async fn what_nobody_waits_for_any_more_is_not_sent_once_more() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    patiently("the gateway to notice", gone, || it.victim.log()).await;
+    wait_until("the gateway to notice", gone, || it.victim.log()).await;
     it.overtaken().await;
-    it.guard.decides("stale", 1.0).await;
+    it.guard.wait_decisions("stale", 1.0).await;
     it.victim.signal(Signal::CONT);
-    it.victim.says("the end of the tenure", |line| line.message() == "tenure.retired").await;
-    it.victim.becomes_ready().await;
+    it.victim.wait_line("the end of the tenure", |line| line.message() == "tenure.retired").await;
+    it.victim.wait_ready().await;
     tokio::time::sleep(QUIET).await;
-    assert_eq!((it.executed(), it.guard.decided("stale").await), (vec![NEXT.to_owned()], 1.0));
+    assert_eq!((it.executed(), it.guard.decision_count("stale").await), (vec![NEXT.to_owned()], 1.0));
 }
 
 /// A refusal may be for a copy of the request. It says nothing about the first copy.
@@ -113,7 +113,7 @@ async fn where_something_may_stand_between_a_stale_request_is_unknown_and_not_re
     let mut it =
         DelayedRequest::with(|launch| launch, |policy| policy.with("/upstreams/ledger/direct", false)).await;
     it.overtaken().await;
-    it.guard.decides("stale", 1.0).await;
+    it.guard.wait_decisions("stale", 1.0).await;
     it.victim.signal(Signal::CONT);
     let executed = it.executed();
     let answer = it.answer().await;
@@ -146,10 +146,10 @@ async fn killed_at_work(
     };
     let (one, two) = tokio::join!(start("one"), start("two"));
     let HeldRequest { request: lost, record: first, latch } =
-        guarded.site.origin.holds_one(&one, ask(OLD)).await;
+        guarded.site.origin.hold_request(&one, ask(OLD)).await;
     one.signal(Signal::KILL);
     assert!(lost.result().await.is_err(), "nobody is left to answer");
-    let epoch = first.stamped().number();
+    let epoch = first.expect_token().number();
     KilledGateway { guarded, guard, two, latch, epoch }
 }
 
@@ -166,12 +166,12 @@ struct KilledGateway {
 async fn the_next_holder_waits_at_the_guard_until_the_execution_of_a_killed_one_has_ended() {
     let it = killed_at_work(|launch| launch, |policy| policy).await;
     let next = it.two.begin(ask(NEXT));
-    it.guard.marked("account/7", it.epoch + 1).await;
+    it.guard.wait_watermark("account/7", it.epoch + 1).await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(it.guarded.site.origin.count("/pay/7"), 1, "two at once");
-    it.latch.let_go();
+    it.latch.release();
     assert_eq!(next.answer().await.status, 200);
-    let history = History::of(&it.guarded.site.origin.log());
+    let history = History::from_log(&it.guarded.site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.len(), 2);
     assert!(it.guarded.site.origin.log().records[0].abandoned.is_none(), "hung up on");
@@ -180,21 +180,23 @@ async fn the_next_holder_waits_at_the_guard_until_the_execution_of_a_killed_one_
 #[tokio::test]
 async fn who_waits_in_vain_is_told_busy_and_may_repeat_it_under_the_same_tenure() {
     let it = killed_at_work(
-        |launch| quick(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s"),
-        |policy| policy.keeping("20s"),
+        |launch| {
+            with_short_times(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s")
+        },
+        |policy| policy.with_linger("20s"),
     )
     .await;
     let busy = it.two.send(&ask(NEXT)).await;
     assert_eq!((busy.status, busy.reason().as_str()), (503, "busy"));
     assert_eq!(busy.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(busy.field("retry-after").is_some());
-    it.latch.let_go();
-    it.guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
+    it.latch.release();
+    it.guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
     let done = it.two.send(&ask("again")).await;
     assert_eq!((done.status, done.outcome()), (200, Some(FencingOutcome::Done)));
     let (busy, done) = (busy.token().expect("stamped"), done.token().expect("stamped"));
-    assert!(done.same_tenure(busy) && done.dispatch() == busy.dispatch() + 1, "{busy} {done}");
-    let mut history = History::of(&it.guarded.site.origin.log());
+    assert!(done.same_grant(busy) && done.dispatch() == busy.dispatch() + 1, "{busy} {done}");
+    let mut history = History::from_log(&it.guarded.site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.remove(1).attempt.as_deref(), Some("again"));
 }
@@ -202,7 +204,9 @@ async fn who_waits_in_vain_is_told_busy_and_may_repeat_it_under_the_same_tenure(
 #[tokio::test]
 async fn where_something_may_stand_between_a_busy_guard_means_an_unknown_outcome() {
     let it = killed_at_work(
-        |launch| quick(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s"),
+        |launch| {
+            with_short_times(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s")
+        },
         |policy| policy.with("/upstreams/ledger/direct", false),
     )
     .await;
@@ -210,5 +214,5 @@ async fn where_something_may_stand_between_a_busy_guard_means_an_unknown_outcome
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(FencingOutcome::Unknown), None));
     assert_eq!(it.guarded.site.origin.count("/pay/7"), 1);
-    it.latch.let_go();
+    it.latch.release();
 }

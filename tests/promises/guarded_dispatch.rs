@@ -7,11 +7,11 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
     guard::{Guard, GuardLaunch},
-    guarded::{GuardedSite, quick},
+    guarded::{GuardedSite, with_short_times},
     held::HeldRequest,
     history::History,
     origin::Act,
-    patience::patiently,
+    patience::wait_until,
 };
 use serde_json::json;
 
@@ -20,7 +20,7 @@ use super::clients_share::from;
 /// A gateway that keeps its tenure between requests.
 async fn keeping(guarded: &GuardedSite, guard: &Guard) -> Gateway {
     let policy = guarded.policy("gw-1", &[guard.public]);
-    Gateway::start(&policy.keeping("20s")).await
+    Gateway::start(&policy.with_linger("20s")).await
 }
 
 #[track_caller]
@@ -35,13 +35,13 @@ fn assert_later(answer: &ClientResponse, reason: &str) {
 fn assert_goes_on(refused: &ClientResponse, done: &ClientResponse) {
     assert_eq!((done.status, done.outcome()), (200, Some(FencingOutcome::Done)), "{done:?}");
     let (refused, done) = (refused.token().expect("stamped"), done.token().expect("stamped"));
-    assert!(done.same_tenure(refused) && done.dispatch() == refused.dispatch() + 1, "{refused}, then {done}");
+    assert!(done.same_grant(refused) && done.dispatch() == refused.dispatch() + 1, "{refused}, then {done}");
 }
 
 #[tokio::test]
 async fn what_is_in_doubt_is_waited_for_by_a_tenure_that_is_kept() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).start().await;
+    let guard = with_short_times(guarded.launch().await).start().await;
     let gateway = keeping(&guarded, &guard).await;
     guarded.site.origin.script("/pay/7", [Act::Reset]);
     let broken = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -53,7 +53,7 @@ async fn what_is_in_doubt_is_waited_for_by_a_tenure_that_is_kept() {
     let (broken, second) = (broken.token().expect("stamped"), early.token().expect("stamped"));
     assert!(second.number() > broken.number(), "the tenure of an unknown outcome is over");
     assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 200, "another key is free");
-    guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
+    guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
     assert_goes_on(&early, &gateway.send(&TestRequest::post("/pay/7")).await);
     let log = guarded.site.origin.log();
     let times: Vec<_> = log.on("/pay/7").map(|record| record.arrived).collect();
@@ -67,7 +67,7 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
     let guard = guarded.launch().await.with("/listener/limits", json!({"per_client": 1})).start().await;
     let gateway = keeping(&guarded, &guard).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 200);
-    let holder = guarded.site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let holder = guarded.site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
 
     let refused = gateway.send(&TestRequest::post("/pay/8")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (429, "client-limit"), "{refused:?}");
@@ -77,7 +77,7 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
     assert_eq!(other.status, 200, "another client has its own share: {other:?}");
     assert_eq!(guarded.site.origin.count("/pay/8"), 1, "it was dispatched");
 
-    assert_eq!(holder.finishes().await.status, 200);
+    assert_eq!(holder.finish().await.status, 200);
     let done = async {
         loop {
             // The guard learns the end of the first request when the answer ends.
@@ -87,22 +87,22 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
             }
         }
     };
-    assert_goes_on(&refused, &patiently("a share", done, || gateway.log()).await);
+    assert_goes_on(&refused, &wait_until("a share", done, || gateway.log()).await);
 }
 
 #[tokio::test]
 async fn a_guard_that_was_killed_lets_nothing_in_for_a_while_and_then_goes_on() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).without_rest().start().await;
+    let guard = with_short_times(guarded.launch().await).with_permanent_quarantine().start().await;
     let gateway = keeping(&guarded, &guard).await;
     let first = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(first.status, 200);
-    let guard = guard.dies().await.start().await;
+    let guard = guard.kill().await.start().await;
     let early = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_later(&early, "quarantine");
     let epochs = (first.token().expect("stamped").number(), early.token().expect("stamped").number());
     assert!(epochs.1 > epochs.0, "whatever ran before the crash is over");
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     assert_goes_on(&early, &gateway.send(&TestRequest::post("/pay/7")).await);
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
 }
@@ -113,7 +113,7 @@ async fn while_its_guard_is_away_nothing_is_sent_and_its_return_is_noticed_by_it
     let guard = guarded.guard().await;
     let gateway = keeping(&guarded, &guard).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let launch = guard.stops().await;
+    let launch = guard.stop().await;
     for _ in 0..2 {
         let away = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((away.status, away.reason().as_str()), (502, "upstream-connect"));
@@ -123,28 +123,28 @@ async fn while_its_guard_is_away_nothing_is_sent_and_its_return_is_noticed_by_it
     let back = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((back.status, back.outcome()), (200, Some(FencingOutcome::Done)), "{back:?}");
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
-    History::of(&guarded.site.origin.log()).assert_holds();
+    History::from_log(&guarded.site.origin.log()).assert_holds();
 }
 
 /// The guard is killed with the request at the upstream: nobody will ever know.
 #[tokio::test]
 async fn a_guard_that_is_killed_at_work_leaves_an_unknown_outcome_and_no_overlap() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).with("/max_execution", "3s").start().await;
+    let guard = with_short_times(guarded.launch().await).with("/max_execution", "3s").start().await;
     let gateway = keeping(&guarded, &guard).await;
     let HeldRequest { request: lost, latch, .. } =
-        guarded.site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
-    let launch: GuardLaunch = guard.dies().await;
+        guarded.site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
+    let launch: GuardLaunch = guard.kill().await;
     let lost = lost.answer().await;
     assert_eq!((lost.status, lost.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!(lost.outcome(), Some(FencingOutcome::Unknown));
     let guard = launch.start().await;
     assert_later(&gateway.send(&TestRequest::post("/pay/7")).await, "quarantine");
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
-    latch.let_go();
-    guard.becomes_ready().await;
+    latch.release();
+    guard.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    History::of(&guarded.site.origin.log()).assert_holds();
+    History::from_log(&guarded.site.origin.log()).assert_holds();
 }
 
 /// The guard's own upstream is away: that is told in the same words as without a guard.
@@ -160,7 +160,7 @@ async fn an_upstream_that_is_away_behind_its_guard_is_told_and_nothing_is_in_dou
     let away = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((away.status, away.reason().as_str()), (502, "upstream-connect"));
     assert_eq!(away.outcome(), Some(FencingOutcome::NotDispatched));
-    guard.stops().await;
+    guard.stop().await;
     let _guard = launch.start().await;
     assert_goes_on(&away, &gateway.send(&TestRequest::post("/pay/7")).await);
 }

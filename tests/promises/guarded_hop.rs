@@ -4,7 +4,7 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, PendingRequest},
     guard::Guard,
-    guarded::{GuardedSite, quick},
+    guarded::{GuardedSite, with_short_times},
     history::{ATTEMPT, History},
     hop::{HttpProxy, ProxyFault, ViaMode},
     origin::Latch,
@@ -20,24 +20,24 @@ struct HopFixture {
 impl HopFixture {
     async fn with(shows: ViaMode) -> Self {
         let guarded = GuardedSite::fresh().await;
-        let guard = quick(guarded.launch().await).start().await;
-        let hop = HttpProxy::to(guard.public, shows).await;
+        let guard = with_short_times(guarded.launch().await).start().await;
+        let hop = HttpProxy::start(guard.public, shows).await;
         let gateway = Gateway::start(&guarded.policy("gw-1", &[hop.address()])).await;
         Self { guarded, guard, hop, gateway }
     }
 
     /// A request that the hop has sent once and that works at the origin.
     async fn working(&self, trick: impl FnOnce(Latch) -> ProxyFault) -> (PendingRequest, Latch, Latch) {
-        let (given_up, held) = (Latch::default(), self.guarded.site.origin.holds("/pay/7"));
-        self.hop.plays(trick(given_up.clone()));
+        let (given_up, held) = (Latch::default(), self.guarded.site.origin.hold("/pay/7"));
+        self.hop.set_fault(trick(given_up.clone()));
         let asked = self.gateway.begin(TestRequest::post("/pay/7").field(ATTEMPT, "one"));
         self.guarded.site.origin.request("/pay/7", 1).await;
         (asked, given_up, held)
     }
 
     fn history(&self, answer: &ClientResponse) -> History {
-        let mut history = History::of(&self.guarded.site.origin.log());
-        history.told("one", Some(answer));
+        let mut history = History::from_log(&self.guarded.site.origin.log());
+        history.record_answer("one", Some(answer));
         history
     }
 }
@@ -54,15 +54,15 @@ async fn a_dispatch_that_a_hop_sends_twice_is_executed_once_and_told_as_unknown(
     for shows in [ViaMode::Itself, ViaMode::Nothing] {
         let it = HopFixture::with(shows).await;
         let (asked, given_up, held) = it.working(ProxyFault::Repeat).await;
-        given_up.let_go();
+        given_up.release();
         let answer = asked.answer().await;
         assert_unknown(&answer);
-        held.let_go();
+        held.release();
         let history = it.history(&answer);
         assert_eq!(history.executions.len(), 1, "{shows:?}");
         history.assert_holds();
         assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "{shows:?}");
-        History::of(&it.guarded.site.origin.log()).assert_holds();
+        History::from_log(&it.guarded.site.origin.log()).assert_holds();
     }
 }
 
@@ -73,17 +73,17 @@ async fn a_copy_that_comes_after_a_restart_of_the_guard_is_told_as_unknown() {
     let it = HopFixture::with(ViaMode::Itself).await;
     let (asked, given_up, held) = it.working(ProxyFault::Repeat).await;
     let HopFixture { guarded, guard, gateway, .. } = it;
-    let guard = guard.dies().await.start().await;
-    given_up.let_go();
+    let guard = guard.kill().await.start().await;
+    given_up.release();
     let answer = asked.answer().await;
     assert_unknown(&answer);
-    gateway.says("the hop", |line| line.message().starts_with("guard.not_direct")).await;
-    held.let_go();
-    let mut history = History::of(&guarded.site.origin.log());
-    history.told("one", Some(&answer));
+    gateway.wait_line("the hop", |line| line.message().starts_with("guard.not_direct")).await;
+    held.release();
+    let mut history = History::from_log(&guarded.site.origin.log());
+    history.record_answer("one", Some(&answer));
     assert_eq!(history.executions.len(), 1, "sent once more");
     history.assert_holds();
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
@@ -91,12 +91,12 @@ async fn a_copy_that_comes_after_a_restart_of_the_guard_is_told_as_unknown() {
 async fn a_hop_that_shows_itself_is_noted_once_and_from_then_on_no_refusal_is_believed() {
     let it = HopFixture::with(ViaMode::Itself).await;
     assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    it.gateway.says("the hop", |line| line.message().starts_with("guard.not_direct")).await;
+    it.gateway.wait_line("the hop", |line| line.message().starts_with("guard.not_direct")).await;
     assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(it.gateway.log().matches("guard.not_direct").count(), 1);
 
     let HopFixture { guarded, guard, gateway, .. } = it;
-    let _guard = guard.dies().await.start().await;
+    let _guard = guard.kill().await.start().await;
     // The guard refuses in its quarantine. Behind a hop, the word "not dispatched" cannot be believed.
     assert_unknown(&gateway.send(&TestRequest::post("/pay/7")).await);
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
@@ -106,11 +106,11 @@ async fn a_hop_that_shows_itself_is_noted_once_and_from_then_on_no_refusal_is_be
 #[tokio::test]
 async fn proxies_before_the_gateway_do_not_make_the_way_to_the_guard_longer() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).without_rest().start().await;
+    let guard = with_short_times(guarded.launch().await).with_permanent_quarantine().start().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
     let ask = TestRequest::post("/pay/7").field("Via", "1.1 edge, 1.1 mesh").field("Fencing-Hops", "0");
     assert_eq!(gateway.send(&ask).await.status, 200);
-    let _guard = guard.dies().await.start().await;
+    let _guard = guard.kill().await.start().await;
     let answer = gateway.send(&ask).await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "quarantine"), "believed");
     assert!(!gateway.log().contains("guard.not_direct"));
@@ -122,11 +122,11 @@ async fn an_error_of_the_hop_itself_is_not_told_as_the_answer_of_the_service() {
     for status in [502, 503, 504, 429, 404] {
         let it = HopFixture::with(ViaMode::Nothing).await;
         let (asked, given_up, held) = it.working(|latch| ProxyFault::GiveUp(latch, status)).await;
-        given_up.let_go();
+        given_up.release();
         let answer = asked.answer().await;
         assert_unknown(&answer);
-        held.let_go();
-        it.guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
+        held.release();
+        it.guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
         assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "after {status}");
         it.history(&answer).assert_holds();
     }
@@ -137,7 +137,7 @@ async fn a_hop_without_a_guard_behind_it_costs_an_error_and_recovers() {
     let it = HopFixture::with(ViaMode::Nothing).await;
     assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let HopFixture { guarded, guard, gateway, .. } = it;
-    let launch = guard.stops().await;
+    let launch = guard.stop().await;
     let away = gateway.send(&TestRequest::post("/pay/7")).await;
     match away.outcome() {
         // The request went out on a connection that has met no guard yet.

@@ -27,11 +27,11 @@ async fn what_is_locked_elsewhere_passes_without_a_token_and_is_reported() {
     },);
     let alone = two.send(&TestRequest::post("/pay/7")).await;
     assert!(alone.field("fencing-outcome").is_some_and(|told| !told.contains("observe")), "{alone:?}");
-    let first = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let first = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let second = two.send(&TestRequest::post("/pay/7").field("Fencing-Token", "forged")).await;
     assert_observed(&second, "locked");
     assert_eq!(second.field("fencing-token"), None);
-    first.finishes().await;
+    first.finish().await;
     let log = site.origin.log();
     let tokens: Vec<bool> = log.on("/pay/7").map(|record| record.token().is_some()).collect();
     assert_eq!(tokens, [true, true, false]);
@@ -45,12 +45,12 @@ async fn what_a_client_no_longer_waits_for_is_not_sent_without_a_lock_either() {
         let patient = observing(site.policy("gw-2")).with("/routes/0/fence/wait", "20s");
         Gateway::start(&patient).await
     },);
-    let first = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let first = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let second = two.begin(TestRequest::post("/pay/7"));
-    two.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    two.wait_gauge("fencegate_lock_waiters", 1.0).await;
     second.hang_up();
-    two.gauge_becomes("fencegate_lock_waiters", 0.0).await;
-    first.finishes().await;
+    two.wait_gauge("fencegate_lock_waiters", 0.0).await;
+    first.finish().await;
     // A later request runs after the place where the abandoned request would have been sent.
     assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 2);
@@ -77,10 +77,10 @@ async fn behind_a_guard_that_only_counts_what_has_no_token_it_passes_and_is_repo
         tokio::join!(async { Gateway::start(&guarded.policy("gw-1", &[guard.public])).await }, async {
             Gateway::start(&observing(guarded.policy("gw-2", &[guard.public]))).await
         },);
-    let first = guarded.site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let first = guarded.site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     assert_observed(&two.send(&TestRequest::post("/pay/7")).await, "locked");
-    assert_eq!(guard.decided("bypass").await, 1.0);
-    assert_eq!(first.finishes().await.status, 200);
+    assert_eq!(guard.decision_count("bypass").await, 1.0);
+    assert_eq!(first.finish().await.status, 200);
     let own = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(own.field("fencing-outcome").map(|told| told.contains("observe")), Some(false), "{own:?}");
 }

@@ -10,10 +10,10 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     guard::Guard,
-    guarded::{GuardedSite, operator},
+    guarded::{GuardedSite, run_operator},
     history::History,
     load::{AttemptResult, Load, LoadPlan},
-    patience::patiently,
+    patience::wait_until,
     scratch,
 };
 use serde_json::json;
@@ -24,12 +24,12 @@ struct KeyFiles(TempDir);
 
 impl KeyFiles {
     fn new() -> Self {
-        Self(scratch::place())
+        Self(scratch::temp_dir())
     }
 
     async fn make(&self, name: &str) -> PathBuf {
         let file = self.0.path().join(name);
-        operator(&["keys", "new", text(&file)]).await;
+        run_operator(&["keys", "new", text(&file)]).await;
         file
     }
 
@@ -42,7 +42,7 @@ impl KeyFiles {
         let mut arguments = vec!["keys", "public"];
         arguments.extend(keys.iter().map(|key| text(key)));
         let next = self.0.path().join("next.json");
-        fs::write(&next, operator(&arguments).await).expect("the folder can be written");
+        fs::write(&next, run_operator(&arguments).await).expect("the folder can be written");
         fs::rename(next, self.public()).expect("the folder can be written");
     }
 }
@@ -78,9 +78,12 @@ async fn a_guard_that_knows_the_gateways_key_lets_its_requests_in_and_those_of_o
         let answer = refused.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
-        refused.says("the end of the tenure", |line| line.message() == "tenure.retired").await;
+        refused.wait_line("the end of the tenure", |line| line.message() == "tenure.retired").await;
     }
-    assert_eq!((guard.decided("ticket-invalid").await, guard.decided("ticket-missing").await), (1.0, 1.0));
+    assert_eq!(
+        (guard.decision_count("ticket-invalid").await, guard.decision_count("ticket-missing").await),
+        (1.0, 1.0)
+    );
     // The refused requests have moved no mark, so our own request is let in.
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(guarded.site.origin.count("/pay/7"), 3);
@@ -108,7 +111,7 @@ async fn a_guard_may_fetch_the_keys_from_the_gateways_admin_listener() {
     // The gateway is ready before the guard takes the gateway's tickets.
     let unguarded = launch.start().await;
     let gateway = signing(&guarded, "gw-1", &unguarded, &key).await;
-    let launch = unguarded.stops().await;
+    let launch = unguarded.stop().await;
     let url = format!("http://{}/jwks.json", gateway.admin);
     let _guard = launch.with("/tickets", json!({"jwks_url": url})).start().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -132,7 +135,7 @@ fn load(name: &str, gateway: &Gateway) -> Load {
 
 async fn more(guarded: &GuardedSite, count: usize) {
     let before = guarded.site.origin.log().records.len();
-    guarded.site.origin.when("more requests", |log| log.records.get(before + count).map(drop)).await;
+    guarded.site.origin.wait_for("more requests", |log| log.records.get(before + count).map(drop)).await;
 }
 
 #[tokio::test]
@@ -163,10 +166,10 @@ async fn keys_are_rotated_under_load_without_a_request_that_fails() {
     let failed: Vec<_> =
         told.iter().filter(|told| !told.answer.as_ref().is_ok_and(|a| a.status == 200)).collect();
     assert!(failed.is_empty(), "{failed:?}");
-    History::of(&guarded.site.origin.log()).with(&told).assert_holds();
+    History::from_log(&guarded.site.origin.log()).with(&told).assert_holds();
     // The guard looks at the file once a second: soon it has forgotten the old key.
     let late = signing(&guarded, "gw-4", &guard, &old).await;
     let refused = async { while late.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
-    patiently("the end of the old key", refused, || guard.log()).await;
+    wait_until("the end of the old key", refused, || guard.log()).await;
     assert_eq!(late.send(&TestRequest::post("/pay/7")).await.reason(), "guard");
 }

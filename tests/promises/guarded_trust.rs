@@ -11,7 +11,7 @@ use fencegate_tests::{
     guarded::GuardedSite,
     hop::{HttpProxy, ViaMode},
     hosts::HostsFile,
-    patience::patiently,
+    patience::wait_until,
 };
 use serde_json::json;
 
@@ -30,7 +30,7 @@ async fn says_why(gateway: &Gateway, part: &'static str) {
     let why = move |line: &fencegate_tests::gateway::LogLine| {
         line.message() == "guard.distrusted" && line.field("why").contains(part)
     };
-    gateway.says(part, why).await;
+    gateway.wait_line(part, why).await;
 }
 
 /// Neither guard knows what the other guard has let in.
@@ -45,9 +45,9 @@ async fn nothing_is_sent_to_two_guards_with_a_store_each_not_even_the_first_requ
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);
     says_why(&gateway, "different stores").await;
     // An operator ends the wrong one.
-    two.stops().await;
+    two.stop().await;
     let served = async { while gateway.send(&TestRequest::post("/pay/7")).await.status != 200 {} };
-    patiently("one to be believed", served, || gateway.log()).await;
+    wait_until("one to be believed", served, || gateway.log()).await;
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
@@ -61,18 +61,18 @@ async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
     let beside = guarded.launch().await.with("/listener/address", format!("127.0.0.2:{port}"));
     let _two = beside.start().await;
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.1"]);
     let policy = guarded
         .policy("gw-1", &[])
         .with("/upstreams/ledger/endpoints", json!([format!("http://{NAME}:{port}")]))
         .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}));
-    let gateway = GatewayLaunch::new(&policy).seeing(&hosts).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy).with_hosts(&hosts).start().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 
-    hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
+    hosts.set(NAME, &["127.0.0.1", "127.0.0.2"]);
     let split = async { while gateway.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
-    patiently("the second guard to be seen", split, || gateway.log()).await;
+    wait_until("the second guard to be seen", split, || gateway.log()).await;
     let told = |path: &str| guarded.site.origin.count(path);
     for path in ["/pay/8", "/pay/9"] {
         assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard-split");
@@ -80,9 +80,9 @@ async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
     }
     says_why(&gateway, "different stores").await;
 
-    hosts.say(NAME, &["127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.1"]);
     let served = async { while gateway.send(&TestRequest::post("/pay/8")).await.status != 200 {} };
-    patiently("the one that is left to be believed", served, || gateway.log()).await;
+    wait_until("the one that is left to be believed", served, || gateway.log()).await;
     assert_eq!(told("/pay/8"), 1);
 }
 
@@ -95,15 +95,15 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
     let at =
         |launch: guard::GuardLaunch, host: &str| launch.with("/listener/address", format!("{host}:{port}"));
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
+    hosts.set(NAME, &["127.0.0.1", "127.0.0.2"]);
     let policy = guarded
         .policy("gw-1", &[])
         .with("/upstreams/ledger/endpoints", json!([format!("http://{NAME}:{port}")]))
         .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}))
         // Each request makes a new connection, to either address.
         .with("/upstreams/ledger/pool", json!({"max_idle": 0}));
-    let gateway = GatewayLaunch::new(&policy).seeing(&hosts).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy).with_hosts(&hosts).start().await;
+    gateway.wait_ready().await;
     let mut number = 0;
     let mut served = async |what: &str| {
         for _ in 0..6 {
@@ -112,24 +112,24 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
             let answer = gateway.send(&TestRequest::post(&path)).await;
             assert_eq!(answer.status, 200, "{what}: {answer:?}\n{}", gateway.log());
             assert_eq!(guarded.site.origin.count(&path), 1);
-            gateway.looks_up("good").await;
+            gateway.wait_lookup("good").await;
         }
     };
     let guard = at(guarded.launch().await, "0.0.0.0").start().await;
     served("both").await;
     // The restarted guard contradicts its earlier announcement at both addresses.
-    let guard = guard.stops().await.start().await;
+    let guard = guard.stop().await.start().await;
     served("restarted").await;
-    let guard = at(guard.stops().await, "127.0.0.1").start().await;
+    let guard = at(guard.stop().await, "127.0.0.1").start().await;
     served("the second one is dead").await;
-    let guard = at(guard.stops().await, "127.0.0.2").start().await;
+    let guard = at(guard.stop().await, "127.0.0.2").start().await;
     served("the first one is dead").await;
     assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
 
     // A guard that comes up at the dead address is another guard. It gets nothing.
     let second = at(guarded.launch().await, "127.0.0.1").start().await;
     let split = async { while gateway.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
-    patiently("the second guard to be seen", split, || gateway.log()).await;
+    wait_until("the second guard to be seen", split, || gateway.log()).await;
     for path in ["/pay/70", "/pay/71", "/pay/72", "/pay/73"] {
         assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard-split");
         assert_eq!(guarded.site.origin.count(path), 0, "{path}");
@@ -158,25 +158,25 @@ async fn two_gateways_with_two_guards_never_use_one_each() {
 async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_the_second_one() {
     let guarded = GuardedSite::fresh().await;
     let (one, two) = (guarded.guard().await, guarded.guard().await);
-    let balancer = Balancer::to(&[one.public, two.public]).await;
+    let balancer = Balancer::start(&[one.public, two.public]).await;
     let gateway = at(&guarded, &[balancer.address]).await;
     let origin = &guarded.site.origin;
-    let first = origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let first = origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     // The one connection is in use, so this request needs a second connection.
     assert_distrusted(&gateway.send(&TestRequest::post("/pay/8")).await, "guard-split");
     says_why(&gateway, "two guards answer at this address").await;
-    assert_eq!(first.finishes().await.status, 200);
+    assert_eq!(first.finish().await.status, 200);
     // The connection to the first guard is not used either: nobody knows which guard is the right one.
     for _ in 0..4 {
         assert_distrusted(&gateway.send(&TestRequest::post("/pay/9")).await, "guard-split");
     }
     assert_eq!((origin.count("/pay/8"), origin.count("/pay/9")), (0, 0));
     // An operator stops the wrong guard and restarts the other one.
-    two.stops().await;
-    let one = one.stops().await.start().await;
-    balancer.leads_to(&[one.public]);
+    two.stop().await;
+    let one = one.stop().await.start().await;
+    balancer.set_targets(&[one.public]);
     let served = async { while gateway.send(&TestRequest::post("/pay/9")).await.status != 200 {} };
-    patiently("the one that is left to be believed", served, || gateway.log()).await;
+    wait_until("the one that is left to be believed", served, || gateway.log()).await;
     assert_eq!(origin.count("/pay/9"), 1);
 }
 
@@ -184,23 +184,23 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
 #[tokio::test]
 async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_before() {
     let guarded = GuardedSite::fresh().await;
-    let balancer = Balancer::to(&[]).await;
+    let balancer = Balancer::start(&[]).await;
     let (one, two) = (guarded.guard().await, guarded.launch().await);
-    balancer.leads_to(&[one.public]);
+    balancer.set_targets(&[one.public]);
     let gateway = at(&guarded, &[balancer.address]).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let one = one.stops().await;
+    let one = one.stop().await;
     let two = two.start().await;
-    balancer.leads_to(&[two.public]);
+    balancer.set_targets(&[two.public]);
     for path in ["/pay/7", "/pay/8"] {
         assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard");
     }
     says_why(&gateway, "older store").await;
     assert_eq!(guarded.site.origin.log().records.len(), 1);
     // With its store the first one is believed as ever.
-    two.stops().await;
+    two.stop().await;
     let one = one.start().await;
-    balancer.leads_to(&[one.public]);
+    balancer.set_targets(&[one.public]);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
@@ -209,20 +209,20 @@ async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_befor
 async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_who_it_is() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
-    let hop = HttpProxy::to(guard.public, ViaMode::Nothing).await;
-    let gateway = GatewayLaunch::new(&guarded.policy("gw-1", &[hop.address()])).workers(1).start().await;
-    gateway.becomes_ready().await;
+    let hop = HttpProxy::start(guard.public, ViaMode::Nothing).await;
+    let gateway = GatewayLaunch::new(&guarded.policy("gw-1", &[hop.address()])).with_workers(1).start().await;
+    gateway.wait_ready().await;
     let origin = &guarded.site.origin;
-    let first = origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let first = origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     // The one connection is in use, so this request needs a second connection.
-    let kept = hop.keeps_announcement();
+    let kept = hop.hold_announcement();
     let second = gateway.begin(TestRequest::post("/pay/8"));
-    kept.said().await;
-    assert_eq!(first.finishes().await.status, 200);
+    kept.wait_received().await;
+    assert_eq!(first.finish().await.status, 200);
     // This request goes over the first connection. Its token is newer than any that the guard had seen when it was
     // asked.
     assert_eq!(gateway.send(&TestRequest::post("/pay/9")).await.status, 200);
-    kept.let_go();
+    kept.release();
     let answer = second.answer().await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
@@ -233,12 +233,12 @@ async fn a_guard_that_is_just_away_is_not_one_to_distrust() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     // The balancer accepts the connection and closes it before an answer.
-    let balancer = Balancer::to(&[nobody()]).await;
+    let balancer = Balancer::start(&[nobody()]).await;
     let gateway = at(&guarded, &[balancer.address]).await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"), "{answer:?}");
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
-    balancer.leads_to(&[guard.public]);
+    balancer.set_targets(&[guard.public]);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
 }
@@ -279,12 +279,12 @@ async fn nobody_asks_a_guard_through_its_gateway() {
 async fn nothing_is_sent_to_a_guard_whose_store_was_restored_from_an_older_copy() {
     let guarded = GuardedSite::fresh().await;
     let launch = guarded.launch().await;
-    let older = launch.copied();
+    let older = launch.copy();
     let guard = launch.start().await;
     let gateway = at(&guarded, &[guard.public]).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let launch = guard.stops().await;
-    let newer = launch.copied();
+    let launch = guard.stop().await;
+    let newer = launch.copy();
     fs::copy(older.store(), launch.store()).expect("restored");
     let guard = launch.start().await;
     for path in ["/pay/7", "/pay/8"] {
@@ -293,7 +293,7 @@ async fn nothing_is_sent_to_a_guard_whose_store_was_restored_from_an_older_copy(
     says_why(&gateway, "older store").await;
     assert_eq!(guarded.site.origin.log().records.len(), 1);
     // The right one is put back.
-    let launch = guard.stops().await;
+    let launch = guard.stop().await;
     fs::copy(newer.store(), launch.store()).expect("restored");
     let _guard = launch.start().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);

@@ -21,7 +21,7 @@ enum CloseKind {
 
 async fn client(gateway: &Gateway) -> RawClient {
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
-    client.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.expect("connected");
+    client.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.expect("connected");
     client
 }
 
@@ -35,7 +35,7 @@ fn leave(client: RawClient, way: CloseKind) {
 async fn a_client_goes_in_flight(way: CloseKind) {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     let gone = client(&one).await;
     site.origin.request("/pay/7", 1).await;
 
@@ -44,9 +44,9 @@ async fn a_client_goes_in_flight(way: CloseKind) {
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "{way:?}: the next began while the upstream worked");
     assert!(site.origin.log().records[0].abandoned.is_none(), "{way:?}: the upstream was hung up on");
-    latch.let_go();
+    latch.release();
     assert_eq!(next.answer().await.status, 200);
-    let history = History::of(&site.origin.log());
+    let history = History::from_log(&site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.len(), 2);
 }
@@ -63,19 +63,19 @@ async fn a_client_that_resets_in_flight_frees_nothing_before_the_upstream_answer
 
 async fn a_client_goes_while_waiting(way: CloseKind) {
     let site = TestSite::alone().await;
-    let one = Gateway::start(&site.unswept("gw-1")).await;
-    let two = Gateway::start(&site.unswept("gw-2")).await;
+    let one = Gateway::start(&site.policy_without_janitor("gw-1")).await;
+    let two = Gateway::start(&site.policy_without_janitor("gw-2")).await;
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let holder = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let waiter = client(&two).await;
-    tree.so_many_wait(1).await;
+    tree.wait_waiters(1).await;
 
     let left = Instant::now();
     leave(waiter, way);
-    tree.so_many_wait(0).await;
+    tree.wait_waiters(0).await;
     assert!(left.elapsed() < Duration::from_secs(1), "{way:?}: took {:?}", left.elapsed());
-    assert_eq!(holder.finishes().await.status, 200);
-    tree.no_lock_is_left().await;
+    assert_eq!(holder.finish().await.status, 200);
+    tree.assert_no_locks().await;
     assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
 }
 
@@ -94,19 +94,19 @@ async fn a_waiting_client_that_resets_leaves_the_queue_within_a_second() {
 async fn a_client_that_goes_during_the_create_leaves_no_node() {
     const PAUSE: Duration = Duration::from_millis(600);
     let site = TestSite::alone().await;
-    let one = site.pausing(&site.unswept("gw-1"), "after_create_sent", PAUSE).await;
-    let two = Gateway::start(&site.unswept("gw-2")).await;
+    let one = site.gateway_paused_at(&site.policy_without_janitor("gw-1"), "after_create_sent", PAUSE).await;
+    let two = Gateway::start(&site.policy_without_janitor("gw-2")).await;
     let tree = site.tree().await;
     assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
 
     let gone = client(&one).await;
-    one.stands_at("after_create_sent").await;
+    one.wait_at_failpoint("after_create_sent").await;
     leave(gone, CloseKind::WithReset);
     // The create may reach ZooKeeper only after the pause.
     tokio::time::sleep(PAUSE + QUIET).await;
     let left = Instant::now();
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
     assert!(left.elapsed() < Duration::from_secs(1), "took {:?}", left.elapsed());
     assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200, "an orphan blocks the key");
     assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-2"), "dispatched for nobody");
@@ -116,7 +116,7 @@ async fn a_client_that_goes_during_the_create_leaves_no_node() {
 async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() {
     const CLIENTS: u64 = 16;
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(2));
+    site.origin.set_work_time(Duration::from_millis(2));
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
     let (mut asked, mut answered) = (0, 0);
@@ -138,8 +138,8 @@ async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() 
             break;
         }
     }
-    tree.no_lock_is_left().await;
-    let history = History::of(&site.origin.log());
+    tree.assert_no_locks().await;
+    let history = History::from_log(&site.origin.log());
     history.assert_holds();
     let dispatched = history.executions.len();
     let exercised = answered + 50 <= dispatched && dispatched < asked;

@@ -16,7 +16,7 @@ use fencegate_tests::{
     held::HeldRequest,
     leases::{ClientLease, LeaseTokens},
     origin::Act,
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
     zookeeper::fresh_root,
@@ -91,7 +91,7 @@ async fn of_an_installation(way: TargetArgument) -> Vec<String> {
     let misnamed = terminal.asks("era bump --installation nobody").await;
     terminal.follows(&misnamed).await;
 
-    let guard = TestPolicy::of_guard(site.origin.door("guard"), &terminal.home().join("guard.redb"));
+    let guard = TestPolicy::for_guard(site.origin.door("guard"), &terminal.home().join("guard.redb"));
     terminal.has("guard.yaml", &guard.to_string());
     let shown = terminal.asks("era show").await;
     terminal.follows(&shown).await;
@@ -103,8 +103,8 @@ async fn of_leases(way: TargetArgument) -> Vec<String> {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
-    let lease = ClientLease::alone(&gateway, "job/1").await;
-    ClientLease::alone(&gateway, "job/2").await;
+    let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
+    ClientLease::acquire_exclusive(&gateway, "job/2").await;
     let mut terminal = TestTerminal::of(way, &at(&policy, gateway.admin));
     let first = terminal.asks("lease list --limit 1").await;
     terminal.follows(&first).await;
@@ -120,14 +120,14 @@ fn at(policy: &TestPolicy, admin: SocketAddr) -> TestPolicy {
 }
 
 async fn of_a_gateway_at_work(way: TargetArgument) -> Vec<String> {
-    let site = TestSite::fresh().await.comparing();
-    let policy = site.policy("gw-1").cached();
+    let site = TestSite::fresh().await.with_comparison();
+    let policy = site.policy("gw-1").with_cached_hold();
     let gateway = Gateway::start(&policy).await;
     let mut typed = Vec::new();
     let mut held = Vec::new();
     // Two keys are broken below. Of the other keys, the first in the list is not the last.
     for path in ["/pay/5", "/pay/6", "/pay/7", "/pay/8"] {
-        held.push(site.origin.holds_one(&gateway, TestRequest::post(path)).await);
+        held.push(site.origin.hold_request(&gateway, TestRequest::post(path)).await);
     }
     let policy = at(&policy, gateway.admin);
     for (key, mut terminal) in
@@ -141,7 +141,7 @@ async fn of_a_gateway_at_work(way: TargetArgument) -> Vec<String> {
         typed.extend(terminal.typed);
     }
     for HeldRequest { request, latch, .. } in held {
-        latch.let_go();
+        latch.release();
         request.result().await.ok();
     }
     let mut terminal = TestTerminal::of(TargetArgument::Variable, &policy);
@@ -173,7 +173,7 @@ async fn resolvable(terminal: &mut TestTerminal, list: &str, count: usize) -> Ve
             found = terminal::commands(&terminal.asks(list).await);
         }
     };
-    patiently("the operations to be over", all, || "they are not").await;
+    wait_until("the operations to be over", all, || "they are not").await;
     found
 }
 
@@ -223,7 +223,7 @@ async fn of_a_guard(way: TargetArgument) -> Vec<String> {
 async fn of_a_store(way: TargetArgument) -> Vec<String> {
     let guarded = GuardedSite::fresh().await;
     let store = |terminal: &TestTerminal| terminal.home().join("guard.redb");
-    let file = TestPolicy::of_guard(guarded.site.origin.door("guard"), std::path::Path::new("guard.redb"));
+    let file = TestPolicy::for_guard(guarded.site.origin.door("guard"), std::path::Path::new("guard.redb"));
     let mut terminal = TestTerminal::of(way, &file);
     let file = file.with("/store/redb", store(&terminal).display().to_string());
     terminal.rewrites(&file);
@@ -245,7 +245,7 @@ async fn of_a_store(way: TargetArgument) -> Vec<String> {
 
 async fn of_a_zookeeper_that_went_back(way: TargetArgument) -> Vec<String> {
     let site = TestSite::fresh().await;
-    let state = fencegate_tests::scratch::place();
+    let state = fencegate_tests::scratch::temp_dir();
     let policy = site.policy("gw-1").with("/state_dir", state.path().display().to_string());
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);

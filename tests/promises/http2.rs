@@ -13,7 +13,7 @@ use fencegate_tests::{
     },
     gateway::Gateway,
     history::History,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     site::TestSite,
 };
 use futures_util::future::join_all;
@@ -52,8 +52,8 @@ async fn an_offer_to_upgrade_to_http2_is_not_taken() {
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let offer =
         "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n";
-    client.say(format!("GET /x HTTP/1.1\r\nHost: a\r\n{offer}\r\n")).await.expect("connected");
-    assert_eq!(client.answer().await.expect("answered").word(1), "200");
+    client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\n{offer}\r\n")).await.expect("connected");
+    assert_eq!(client.read_response().await.expect("answered").word(1), "200");
     let record = site.origin.request("/x", 1).await;
     for field in ["upgrade", "http2-settings", "connection"] {
         assert_eq!(record.request.field(field), None);
@@ -92,7 +92,7 @@ async fn what_is_refused_is_refused_with_the_same_words() {
             slow_body(&gateway).await;
             continue;
         } else {
-            patiently(case, streams.send(&ask), || gateway.log()).await.expect(case)
+            wait_until(case, streams.send(&ask), || gateway.log()).await.expect(case)
         };
         assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{case}");
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{case}");
@@ -105,7 +105,7 @@ async fn what_is_refused_is_refused_with_the_same_words() {
 async fn slow_body(gateway: &Gateway) {
     let mut bare = FrameClient::connect(gateway.public).await;
     bare.send(&[frame(HEADERS, END_HEADERS, 1, &post("/pay/7"))]).await;
-    let answer = bare.until(|frame| frame.kind == DATA).await;
+    let answer = bare.read_until(|frame| frame.kind == DATA).await;
     assert!(String::from_utf8_lossy(&answer.payload).contains("slow-request"), "{answer:?}");
 }
 
@@ -113,7 +113,7 @@ async fn slow_body(gateway: &Gateway) {
 async fn a_reset_stream_in_flight_frees_nothing_before_the_upstream_answered() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     let streams = connect(&one).await;
     let gone = tokio::spawn(streams.send(&TestRequest::post("/pay/7")));
     site.origin.request("/pay/7", 1).await;
@@ -123,9 +123,9 @@ async fn a_reset_stream_in_flight_frees_nothing_before_the_upstream_answered() {
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "the next began while the upstream worked");
     assert!(site.origin.log().records[0].abandoned.is_none(), "the upstream was hung up on");
-    latch.let_go();
+    latch.release();
     assert_eq!(next.answer().await.status, 200);
-    let history = History::of(&site.origin.log());
+    let history = History::from_log(&site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.len(), 2);
     assert_eq!(streams.send(&TestRequest::post("/pay/7")).await.expect("the connection goes on").status, 200);
@@ -134,43 +134,46 @@ async fn a_reset_stream_in_flight_frees_nothing_before_the_upstream_answered() {
 #[tokio::test]
 async fn a_reset_stream_that_waits_leaves_the_queue_and_an_unfenced_one_hangs_up_on_the_upstream() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&site.unswept("gw-1")).await;
+    let gateway = Gateway::start(&site.policy_without_janitor("gw-1")).await;
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let streams = connect(&gateway).await;
     let waiter = tokio::spawn(streams.send(&TestRequest::post("/pay/7")));
-    tree.so_many_wait(1).await;
+    tree.wait_waiters(1).await;
     waiter.abort();
-    tree.so_many_wait(0).await;
-    assert_eq!(holder.finishes().await.status, 200);
+    tree.wait_waiters(0).await;
+    assert_eq!(holder.finish().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
 
-    let _held = site.origin.holds("/x");
+    let _held = site.origin.hold("/x");
     let reader = tokio::spawn(streams.send(&TestRequest::get("/x")));
     site.origin.request("/x", 1).await;
     reader.abort();
     let abandoned = |log: &fencegate_tests::origin::OriginLog| log.on("/x").next()?.abandoned;
-    site.origin.when("the upstream to be hung up on", abandoned).await;
+    site.origin.wait_for("the upstream to be hung up on", abandoned).await;
 }
 
 #[tokio::test]
 async fn two_hundred_streams_at_once_keep_exclusion() {
     const STREAMS: usize = 200;
-    let site = TestSite::fresh().await.comparing();
-    site.origin.works_for(Duration::from_millis(3));
+    let site = TestSite::fresh().await.with_comparison();
+    site.origin.set_work_time(Duration::from_millis(3));
     let policy = |name| {
-        let policy = site.policy(name).cached().with("/listeners/public/limits", json!({"streams": STREAMS}));
+        let policy = site
+            .policy(name)
+            .with_cached_hold()
+            .with("/listeners/public/limits", json!({"streams": STREAMS}));
         policy.with("/routes/0/fence/queue", 1000).with("/routes/0/fence/wait", "20s")
     };
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let (first, second) = tokio::join!(connect(&one), connect(&two));
     let ask = |n: usize| TestRequest::post(&format!("/pay/{}", n % 5));
     let asked = (0..2 * STREAMS).map(|n| if n % 2 == 0 { first.send(&ask(n)) } else { second.send(&ask(n)) });
-    let answers = patiently("all answers", join_all(asked), || one.log()).await;
+    let answers = wait_until("all answers", join_all(asked), || one.log()).await;
     for answer in answers {
         assert_eq!(answer.expect("answered").status, 200);
     }
-    let history = History::of(&site.origin.log());
+    let history = History::from_log(&site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.len(), 2 * STREAMS);
 }
@@ -179,19 +182,19 @@ async fn two_hundred_streams_at_once_keep_exclusion() {
 async fn a_drain_says_goaway_and_finishes_what_is_in_flight() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     let (busy, idle) = tokio::join!(connect(&gateway), connect(&gateway));
     assert_eq!(idle.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
     let in_flight = tokio::spawn(busy.send(&TestRequest::post("/pay/7")));
     site.origin.request("/pay/7", 1).await;
     gateway.signal(Signal::TERM);
-    gateway.becomes_unready().await;
-    patiently("the idle connection to close", idle.closed(), || gateway.log()).await.expect("in order");
+    gateway.wait_unready().await;
+    wait_until("the idle connection to close", idle.wait_closed(), || gateway.log()).await.expect("in order");
     assert!(!in_flight.is_finished(), "given up instead of finished");
-    latch.let_go();
+    latch.release();
     let finished = in_flight.await.expect("no panic").expect("answered");
     assert_eq!((finished.status, finished.outcome()), (200, Some(FencingOutcome::Done)));
-    patiently("the connection to close", busy.closed(), || gateway.log()).await.expect("in order");
+    wait_until("the connection to close", busy.wait_closed(), || gateway.log()).await.expect("in order");
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
@@ -203,8 +206,10 @@ async fn who_says_too_little_to_tell_the_protocol_is_hung_up_on() {
     for bytes in ["", "PRI * HTTP/2.0\r\n\r\nS"] {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
         let began = Instant::now();
-        client.say(bytes).await.expect("connected");
-        patiently("the end", client.answer(), || gateway.log()).await.expect_err("no answer to nothing");
+        client.send(bytes).await.expect("connected");
+        wait_until("the end", client.read_response(), || gateway.log())
+            .await
+            .expect_err("no answer to nothing");
         let took = began.elapsed();
         assert!(took > Duration::from_millis(250) && took < Duration::from_secs(3), "{bytes:?}: {took:?}");
     }
@@ -246,11 +251,11 @@ async fn floods_end_their_own_connection_and_no_other() {
         [frame(HEADERS, END_STREAM, 1, &begun)].into_iter().chain(endless).collect();
     for (name, flood) in [("rapid reset", rapid_reset), ("continuation", continuation)] {
         let mut bare = FrameClient::connect(gateway.public).await;
-        let ended = patiently(name, bare.flood(&flood), || gateway.log()).await;
+        let ended = wait_until(name, bare.flood(&flood), || gateway.log()).await;
         assert!(ended, "{name}: all of it was taken");
         assert_eq!(streams.send(&TestRequest::post("/pay/7")).await.expect("others are served").status, 200);
     }
-    gateway.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
+    gateway.wait_gauge("fencegate_requests_in_flight", 0.0).await;
 }
 
 /// A browser gives each cookie a field of its own (RFC 9113, 8.2.3), and may have more of them than a request fields.

@@ -8,7 +8,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
     origin::{Act, OriginReply},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
 };
@@ -66,7 +66,7 @@ async fn who_takes_an_answer_slowly_is_not_idle() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site)).await;
     let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
-    assert_eq!(patiently("the answer", taken(body), || gateway.log()).await, Ok(LONG_ANSWER));
+    assert_eq!(wait_until("the answer", taken(body), || gateway.log()).await, Ok(LONG_ANSWER));
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn who_takes_an_answer_slowly_gets_all_of_it_when_the_process_stops() {
     let gateway = Gateway::start(&policy(&site)).await;
     let (_requests, body) = begun(&site, &gateway, ANSWER).await;
     gateway.signal(Signal::TERM);
-    assert_eq!(patiently("the answer", taken(body), || gateway.log()).await, Ok(ANSWER));
+    assert_eq!(wait_until("the answer", taken(body), || gateway.log()).await, Ok(ANSWER));
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
@@ -83,14 +83,14 @@ async fn who_takes_an_answer_slowly_gets_all_of_it_when_the_process_stops() {
 async fn who_takes_an_answer_slowly_makes_room_for_nobody() {
     let site = TestSite::fresh().await;
     let policy = policy(&site).with("/listeners/public/timeouts/idle", "60s");
-    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
+    gateway.wait_ready().await;
     let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
     let other = async {
         // Longer than the rest of an answer takes to leave.
         sleep(Duration::from_millis(2300)).await;
         TcpStream::connect(gateway.public).await.expect("listens")
     };
-    let (all, _other) = tokio::join!(patiently("the answer", taken(body), || gateway.log()), other);
+    let (all, _other) = tokio::join!(wait_until("the answer", taken(body), || gateway.log()), other);
     assert_eq!(all, Ok(LONG_ANSWER));
 }

@@ -13,7 +13,7 @@ use fencegate_tests::{
     held::HeldRequest,
     leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR},
     origin::Act,
-    patience::patiently,
+    patience::wait_until,
     process::TestProcess,
     site::TestSite,
     zombie::ZombieFixture,
@@ -41,7 +41,7 @@ async fn reads(process: &TestProcess, path: &str, wanted: &str) -> String {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    patiently(wanted, reached, || process.log()).await
+    wait_until(wanted, reached, || process.log()).await
 }
 
 fn pay(request: &str) -> TestRequest {
@@ -52,15 +52,17 @@ const PAGE: &str = "/locks/account%2F7";
 
 #[tokio::test]
 async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
-    let site = TestSite::fresh().await.comparing();
-    let (policies, latch) =
-        ((site.policy("gw-1").cached(), site.policy("gw-2").cached()), site.origin.holds("/pay/7"));
+    let site = TestSite::fresh().await.with_comparison();
+    let (policies, latch) = (
+        (site.policy("gw-1").with_cached_hold(), site.policy("gw-2").with_cached_hold()),
+        site.origin.hold("/pay/7"),
+    );
     let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
     let nobody = read(&one, PAGE).await;
     assert!(nobody.contains("Nobody holds the key account/7. No request waits."), "{nobody}");
 
     let holder = one.begin(pay("holder"));
-    let token = site.origin.request("/pay/7", 1).await.stamped();
+    let token = site.origin.request("/pay/7", 1).await.expect_token();
     let mut waiting = Vec::new();
     for (request, wanted) in
         [("first", "one request waits."), ("second", "two requests wait."), ("third", "three requests wait.")]
@@ -97,7 +99,7 @@ async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
     let page = String::from_utf8(two.admin(PAGE).await.body.to_vec()).expect("text");
     assert!(page.contains(&format!("<a href=\"http://{}{PAGE}\">gw-1</a>", one.admin)), "{page}");
 
-    latch.let_go();
+    latch.release();
     for request in waiting.into_iter().chain([holder]) {
         assert_eq!(request.answer().await.status, 200);
     }
@@ -110,11 +112,11 @@ async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
 
 #[tokio::test]
 async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_key() {
-    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
+    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
     let once = json!({"store": "zookeeper", "key": "{header.idempotency-key}"});
     let policy = tokens.policy(&site, "gw-1").with("/routes/0/fence/once", once);
     let gateway = Gateway::start(&policy).await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     site.origin.script("/pay/7", [Act::Reset]);
     let lost = gateway.send(&pay("lost").field("idempotency-key", "<i>one</i>")).await;
     assert_eq!(lost.status, 502, "{lost:?}");
@@ -122,9 +124,11 @@ async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_
     assert!(text.contains("POST /pay/7") && text.contains("the runbook on operations in doubt"), "{text}");
     assert!(text.contains("502") && text.contains("unknown"), "{text}");
 
-    let lease =
-        ClientLease::of(&gateway, json!({"keys": ["account/7"], "wait_ms": 10_000, "note": "<b>job</b>"}))
-            .await;
+    let lease = ClientLease::acquire(
+        &gateway,
+        json!({"keys": ["account/7"], "wait_ms": 10_000, "note": "<b>job</b>"}),
+    )
+    .await;
     let text = reads(&gateway, PAGE, "for the client client, as lease ").await;
     assert!(text.contains(&lease.reference) && text.contains("unless its client renews it"), "{text}");
     let path = format!("/.fencegate/v1/leases/{}/revoke", lease.reference);
@@ -189,8 +193,8 @@ async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewher
     let pages = ["/", "/locks/account%2Fheld", "/locks/account%2Fhot-1", "/runbook"];
     let mut all = Vec::new();
     for (width, scheme) in [(320, "dark"), (320, "light"), (1280, "dark")] {
-        browser.is_wide(width).await;
-        browser.prefers(scheme).await;
+        browser.set_width(width).await;
+        browser.set_color_scheme(scheme).await;
         for page in pages {
             browser.open(&format!("http://{}{page}", live.other.admin)).await;
             let wide = browser.run("return document.documentElement.scrollWidth").await;
@@ -204,7 +208,7 @@ async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewher
             assert_eq!(cut, json!([]), "{page} at {width}");
             kept(
                 &format!("{}-{scheme}-{width}.png", page.replace(['/', '%'], "_")),
-                &browser.picture().await,
+                &browser.screenshot().await,
             );
             assert_eq!(violations(&browser).await, json!([]), "{page} at {width}, {scheme}");
             all.extend(links(&browser).await);
@@ -225,20 +229,20 @@ async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewher
 #[tokio::test]
 async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
     let site = TestSite::fresh().await;
-    let gateway = GatewayLaunch::new(&site.policy("gw-1").cached()).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1").with_cached_hold()).start().await;
+    gateway.wait_ready().await;
     let browser = Browser::start().await;
     browser.open(&format!("http://{}{PAGE}?request=one", gateway.admin)).await;
     assert!(browser.text().await.contains("Of request one nothing is known"));
-    let HeldRequest { request, latch, .. } = site.origin.holds_one(&gateway, pay("one")).await;
+    let HeldRequest { request, latch, .. } = site.origin.hold_request(&gateway, pay("one")).await;
     let renewed = "return document.body.innerText.includes('Your request one has the key')";
-    browser.until("the request, without a reload", renewed).await;
+    browser.wait_until("the request, without a reload", renewed).await;
     let told: Value = browser.run("return document.querySelector('#request').value").await;
     assert_eq!(told, json!("one"));
     // The answer itself contains everything that a script would renew.
     assert!(read(&gateway, PAGE).await.contains("held by gw-1 for request one of route pay"));
     no_complaints(&browser).await;
-    latch.let_go();
+    latch.release();
     assert_eq!(request.answer().await.status, 200);
     browser.close().await;
 }
@@ -257,9 +261,9 @@ async fn a_key_that_nobody_locks_any_more_is_found_by_its_number() {
         assert_eq!(gateway.admin(unknown).await.status, 409);
     }
     assert_eq!(gateway.send(&pay("nightly-7")).await.status, 200);
-    let lease = ClientLease::alone(&gateway, "job/1").await;
+    let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     assert_eq!(lease.release(&gateway).await.status, 204);
-    site.tree().await.locks_become("nobody locks them", |locks| locks.is_empty()).await;
+    site.tree().await.wait_locks("nobody locks them", |locks| locks.is_empty()).await;
     reads(&gateway, &of_request, "nightly-7").await;
     let nobody = read(&gateway, &of_lease).await;
     assert!(nobody.contains("Nobody holds the key #"), "{nobody}");

@@ -29,7 +29,7 @@ fn json(text: &str) -> Value {
 
 #[tokio::test]
 async fn a_new_key_is_for_its_owner_only_and_is_never_overwritten() {
-    let folder = scratch::place();
+    let folder = scratch::temp_dir();
     for more in [&[][..], &["--hs256"]] {
         let file = folder.path().join(format!("key-{}", more.len()));
         let kid = new(&file, more).await;
@@ -47,7 +47,7 @@ async fn a_new_key_is_for_its_owner_only_and_is_never_overwritten() {
 
 #[tokio::test]
 async fn the_public_halves_of_all_files_are_one_key_set() {
-    let folder = scratch::place();
+    let folder = scratch::temp_dir();
     let [old, next] = ["old.json", "new.json"].map(|name| folder.path().join(name));
     let kids = [new(&old, &[]).await, new(&next, &[]).await];
     let (code, said, error) = keys(&["public", text(&old), text(&next), text(&old)]).await;
@@ -69,7 +69,7 @@ async fn the_public_halves_of_all_files_are_one_key_set() {
 
 #[tokio::test]
 async fn a_shared_secret_has_no_public_half() {
-    let folder = scratch::place();
+    let folder = scratch::temp_dir();
     let file = folder.path().join("secret");
     new(&file, &["--hs256"]).await;
     let (code, said, error) = keys(&["public", text(&file)]).await;
@@ -81,7 +81,7 @@ async fn a_shared_secret_has_no_public_half() {
 
 #[tokio::test]
 async fn a_key_that_others_can_read_is_refused_with_a_remedy() {
-    let folder = scratch::place();
+    let folder = scratch::temp_dir();
     let file = folder.path().join("key.json");
     new(&file, &[]).await;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");

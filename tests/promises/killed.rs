@@ -22,45 +22,45 @@ async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two
     let site = TestSite::alone().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let HeldRequest { request: lost, record: first, latch } =
-        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
 
     let next = two.begin(TestRequest::post("/pay/7"));
     let killed = Instant::now();
     one.signal(Signal::KILL);
     assert!(lost.result().await.is_err(), "nobody is left to answer");
     assert_eq!(next.answer().await.status, 200);
-    latch.let_go();
+    latch.release();
 
     let second = site.origin.request("/pay/7", 2).await;
     let gap = second.arrived - killed;
     assert!(gap <= SESSION_TIMEOUT + 2 * TICK + Duration::from_millis(500), "took {gap:?}");
     // The lock was really held by the session: a beat may have been up to a third of a second old.
     assert!(gap >= SESSION_TIMEOUT - Duration::from_millis(500), "took only {gap:?}");
-    assert!(second.stamped() > first.stamped());
+    assert!(second.expect_token() > first.expect_token());
 }
 
 async fn killing_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     const ROUNDS: usize = 2;
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(5));
+    site.origin.set_work_time(Duration::from_millis(5));
     let survivor = Gateway::start(&hold(site.policy("survivor"))).await;
     let mut told = Vec::new();
     for round in 0..ROUNDS {
         let victim = Gateway::start(&hold(site.policy(&format!("victim-{round}")))).await;
-        let plan = LoadPlan::paying(&[&victim, &survivor], 2, 6, 2000);
+        let plan = LoadPlan::payments(&[&victim, &survivor], 2, 6, 2000);
         let load = Load::start(&format!("round-{round}"), &plan);
         let so_far = site.origin.log().records.len();
         let working = |log: &OriginLog| {
             let mut begun = log.records.iter().skip(so_far + 50);
             begun.any(|record| record.gateway != "survivor" && record.ended.is_none()).then_some(())
         };
-        site.origin.when("a request of the victim in flight", working).await;
+        site.origin.wait_for("a request of the victim in flight", working).await;
         victim.signal(Signal::KILL);
         let killed = site.origin.log().records.len();
-        site.origin.when("the survivor to go on", |log| log.records.get(killed + 50).map(drop)).await;
+        site.origin.wait_for("the survivor to go on", |log| log.records.get(killed + 50).map(drop)).await;
         told.extend(load.stop().await);
     }
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     assert!(told.iter().any(|told| told.answer.is_err()), "not exercised: nobody lost an answer");
     assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
@@ -73,5 +73,5 @@ async fn killing_gateways_under_load_breaks_no_promise() {
 
 #[tokio::test]
 async fn killing_gateways_that_keep_tenures_under_load_breaks_no_promise() {
-    killing_under_load(TestPolicy::cached).await;
+    killing_under_load(TestPolicy::with_cached_hold).await;
 }

@@ -232,7 +232,7 @@ async fn the_rules_are_those_that_are_shipped() {
     let two = rendered(TWO).await;
     let spec = &the(&two, "PrometheusRule", "fencegate")["spec"];
     assert_eq!(spec["groups"], Value::from(groups));
-    let file = scratch::place();
+    let file = scratch::temp_dir();
     let path = file.path().join("rules.yml");
     fs::write(&path, spec.to_string()).expect("our own folder");
     run("promtool", &["check", "rules", &path.display().to_string()]).await;

@@ -9,7 +9,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest, TlsClient},
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens, OPERATOR, OTHER},
-    patience::patiently,
+    patience::wait_until,
     scratch,
     site::TestSite,
     terminator::TestCa,
@@ -55,7 +55,7 @@ async fn claims(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
 }
 
 async fn two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
-    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
+    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     (site, tokens, one, other)
@@ -89,7 +89,7 @@ async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
     let last = client.lease(KEY).wait(WAIT).await.expect("free again");
     assert!(number(&last) > first);
     last.release().await.expect("given back");
-    site.tree().await.locks_become("nothing is left", |locks| locks.is_empty()).await;
+    site.tree().await.wait_locks("nothing is left", |locks| locks.is_empty()).await;
 }
 
 #[tokio::test]
@@ -102,9 +102,9 @@ async fn one_that_waits_hangs_up_when_it_is_dropped() {
         let client = client_of(&gateway);
         async move { client.lease(KEY).wait(WAIT).await.is_ok() }
     });
-    tree.locks_become("one waits", |locks| locks.len() == 2).await;
+    tree.wait_locks("one waits", |locks| locks.len() == 2).await;
     waiting.abort();
-    tree.locks_become("it has gone", |locks| locks.len() == 1).await;
+    tree.wait_locks("it has gone", |locks| locks.len() == 1).await;
     assert!(holder.holds());
 }
 
@@ -139,7 +139,7 @@ async fn accident(signal: Signal) {
     assert!(number(&second) > number_of_first);
     if signal == Signal::STOP {
         one.signal(Signal::CONT);
-        one.becomes_ready().await;
+        one.wait_ready().await;
     }
     assert_eq!((first.holds(), first.token().is_err()), (false, true), "it never holds again");
     let answer = other.send(&under(&second, TestRequest::post("/pay/7"))).await;
@@ -176,11 +176,11 @@ async fn an_operator_is_heard_and_one_who_breaks_a_lease_ends_it() {
         assert_eq!(gateway.send(&ask).await.status, 200);
     };
     does("revoke", json!({"why": "the database is being moved"}).to_string()).await;
-    let heard = patiently("that it is asked back", lease.revoked(), || gateway.log()).await;
+    let heard = wait_until("that it is asked back", lease.revoked(), || gateway.log()).await;
     assert_eq!(heard.as_deref(), Some("the database is being moved"));
     assert!(lease.holds());
     does("break", String::new()).await;
-    assert_eq!(patiently("the loss", lease.lost(), || gateway.log()).await, Lost::Over);
+    assert_eq!(wait_until("the loss", lease.lost(), || gateway.log()).await, Lost::Over);
     lease.release().await.expect("it is over");
 }
 
@@ -211,7 +211,7 @@ async fn three_hold_a_key_with_three_permits_and_a_fourth_waits() {
 #[tokio::test]
 async fn over_tls_a_certificate_names_the_client_and_a_strangers_gateway_is_not_told_the_token() {
     let (site, tokens, authority) = (TestSite::fresh().await, LeaseTokens::default(), TestCa::new());
-    let folder = scratch::place();
+    let folder = scratch::temp_dir();
     let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "gateway");
     authority.write(&folder.path().join("clients.pem"));
     let tls = json!({
@@ -226,10 +226,10 @@ async fn over_tls_a_certificate_names_the_client_and_a_strangers_gateway_is_not_
         Client::over_tls(&url, token, secure.config().expect("sound").into()).expect("a URL")
     };
 
-    let trusting = TlsClient::trusting(authority.roots());
+    let trusting = TlsClient::new(authority.roots());
     let showing = |name| {
         let signed = authority.identify(name);
-        trusting.clone().showing(signed.certificate(), signed.key())
+        trusting.clone().with_certificate(signed.certificate(), signed.key())
     };
     let worker = over_tls(&showing("worker-7"), None);
     let lease = worker.lease("job/1").await.expect("its certificate names it");
@@ -239,7 +239,7 @@ async fn over_tls_a_certificate_names_the_client_and_a_strangers_gateway_is_not_
     assert!(matches!(refused, NotLeased::Refused { status: 401, .. }), "{refused:?}");
     let other = over_tls(&trusting, Some(OTHER)).lease("other/1").await.expect("its token names it");
     other.release().await.expect("given back");
-    let fooled = over_tls(&TlsClient::trusting(TestCa::new().roots()), Some(OTHER));
+    let fooled = over_tls(&TlsClient::new(TestCa::new().roots()), Some(OTHER));
     let refused = fooled.lease("other/1").await.expect_err("a stranger's gateway");
     assert!(matches!(refused, NotLeased::Unanswered(_)), "{refused:?}");
 }

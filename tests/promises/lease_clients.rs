@@ -62,10 +62,10 @@ async fn does_what_the_page_shows(command: &[&str]) {
 
     let said: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("call 200 ")).collect();
     let said: Vec<Token> = said.into_iter().map(|token| Token::parse(token).expect("a token")).collect();
-    let seen: Vec<Token> = site.origin.log().on("/pay/7").map(|record| record.stamped()).collect();
+    let seen: Vec<Token> = site.origin.log().on("/pay/7").map(|record| record.expect_token()).collect();
     assert_eq!(seen, said, "the service has seen something else");
     assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
-    site.tree().await.locks_become("nothing is left", |locks| locks.is_empty()).await;
+    site.tree().await.wait_locks("nothing is left", |locks| locks.is_empty()).await;
 }
 
 #[tokio::test]

@@ -15,8 +15,8 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, asking, said},
-    patience::patiently,
+    leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, acquire_request, json_body},
+    patience::wait_until,
     site::TestSite,
 };
 use serde_json::json;
@@ -29,7 +29,7 @@ async fn one() -> (TestSite, LeaseTokens, Gateway) {
 }
 
 async fn two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
-    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
+    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     (site, tokens, one, other)
@@ -43,34 +43,35 @@ fn pay() -> TestRequest {
 async fn over(lease: &ClientLease, gateway: &Gateway) -> String {
     let why = async {
         loop {
-            let answer = lease.look(gateway).await;
+            let answer = lease.get(gateway).await;
             if answer.status == 412 {
                 return "unknown".to_owned();
             }
-            let told = said(&answer);
+            let told = json_body(&answer);
             if told["state"] == "over" {
                 return told["why"].as_str().expect("a word").to_owned();
             }
             sleep(Duration::from_millis(20)).await;
         }
     };
-    patiently("the end of the lease", why, || "it goes on").await
+    wait_until("the end of the lease", why, || "it goes on").await
 }
 
 #[tokio::test]
 async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
     let (site, _tokens, gateway) = one().await;
-    let lease = ClientLease::alone(&gateway, "account/7").await;
+    let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
     assert_eq!(lease.document["state"], "held");
     assert_eq!(lease.token().dispatch(), 1);
     let held_for = lease.document["held_for_ms"].as_u64().expect("a number");
     assert!((1..=2000).contains(&held_for), "below the session's own time: {held_for}");
 
-    let [first, second] = [gateway.send(&lease.under(pay())).await, gateway.send(&lease.under(pay())).await];
+    let [first, second] =
+        [gateway.send(&lease.with_lease(pay())).await, gateway.send(&lease.with_lease(pay())).await];
     for (answer, number) in [(&first, 2), (&second, 3)] {
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         let token = answer.token().expect("a token");
-        assert!(token.same_tenure(lease.token()) && token.dispatch() == number, "{token}");
+        assert!(token.same_grant(lease.token()) && token.dispatch() == number, "{token}");
     }
     // Nobody else gets in meanwhile.
     let refused = gateway.send(&pay().field("prefer", "wait=0")).await;
@@ -80,7 +81,7 @@ async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
     assert_eq!(lease.release(&gateway).await.status, 204);
     assert_eq!(lease.release(&gateway).await.status, 204, "again");
     assert_eq!(gateway.send(&pay()).await.status, 200);
-    let late = gateway.send(&lease.under(pay())).await;
+    let late = gateway.send(&lease.with_lease(pay())).await;
     assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
     assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
     assert_eq!(site.origin.count("/pay/7"), 3);
@@ -89,15 +90,15 @@ async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
 #[tokio::test]
 async fn who_sleeps_past_its_lease_changes_nothing_any_more() {
     let (site, _tokens, one, other) = two().await;
-    let first = ClientLease::of(&one, json!({"keys": ["account/7"], "ttl_ms": 300})).await;
+    let first = ClientLease::acquire(&one, json!({"keys": ["account/7"], "ttl_ms": 300})).await;
     // The client sleeps; nobody renews.
-    let second = ClientLease::alone(&other, "account/7").await;
+    let second = ClientLease::acquire_exclusive(&other, "account/7").await;
     assert!(second.token() > first.token());
-    let written = other.send(&second.under(pay())).await;
+    let written = other.send(&second.with_lease(pay())).await;
     assert_eq!(written.status, 200);
     let before = site.origin.count("/pay/7");
     for gateway in [&one, &other] {
-        let late = gateway.send(&first.under(pay())).await;
+        let late = gateway.send(&first.with_lease(pay())).await;
         assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
         assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
     }
@@ -108,14 +109,14 @@ async fn who_sleeps_past_its_lease_changes_nothing_any_more() {
 #[tokio::test]
 async fn any_gateway_serves_a_lease_and_what_runs_under_it_takes_its_turn() {
     let (site, _tokens, one, other) = two().await;
-    let lease = ClientLease::alone(&one, "account/7").await;
-    let latch = site.origin.holds("/pay/7");
-    let first = one.begin(lease.under(pay()));
+    let lease = ClientLease::acquire_exclusive(&one, "account/7").await;
+    let latch = site.origin.hold("/pay/7");
+    let first = one.begin(lease.with_lease(pay()));
     site.origin.request("/pay/7", 1).await;
-    let second = other.begin(lease.under(pay()));
-    assert_eq!(said(&lease.look(&other).await)["state"], "held");
+    let second = other.begin(lease.with_lease(pay()));
+    assert_eq!(json_body(&lease.get(&other).await)["state"], "held");
     assert!(!second.is_over());
-    latch.let_go();
+    latch.release();
     let tokens = [first.answer().await, second.answer().await].map(|answer| {
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         answer.token().expect("a token").dispatch()
@@ -125,21 +126,21 @@ async fn any_gateway_serves_a_lease_and_what_runs_under_it_takes_its_turn() {
     assert_eq!(renewed.status, 200, "{renewed:?}");
     assert_eq!(lease.release(&other).await.status, 204);
     assert_eq!(over(&lease, &one).await, "released");
-    let late = other.send(&lease.under(pay())).await;
+    let late = other.send(&lease.with_lease(pay())).await;
     assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
 }
 
 #[tokio::test]
 async fn the_death_of_its_gateway_ends_a_lease_and_a_smaller_token_never_follows() {
     let (site, _tokens, one, other) = two().await;
-    let first = ClientLease::alone(&one, "account/7").await;
-    assert_eq!(one.send(&first.under(pay())).await.status, 200);
+    let first = ClientLease::acquire_exclusive(&one, "account/7").await;
+    assert_eq!(one.send(&first.with_lease(pay())).await.status, 200);
     one.signal(Signal::KILL);
-    let second = ClientLease::alone(&other, "account/7").await;
+    let second = ClientLease::acquire_exclusive(&other, "account/7").await;
     assert!(second.token() > first.token());
-    assert_eq!(other.send(&second.under(pay())).await.status, 200);
+    assert_eq!(other.send(&second.with_lease(pay())).await.status, 200);
     let before = site.origin.count("/pay/7");
-    let late = other.send(&first.under(pay())).await;
+    let late = other.send(&first.with_lease(pay())).await;
     assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
     assert_eq!(first.renew(&other).await.status, 412);
     assert_eq!(site.origin.count("/pay/7"), before);
@@ -149,17 +150,17 @@ async fn the_death_of_its_gateway_ends_a_lease_and_a_smaller_token_never_follows
 async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
     let (site, _tokens, one, other) = two().await;
     let asked = Instant::now();
-    let first = ClientLease::alone(&one, "account/7").await;
+    let first = ClientLease::acquire_exclusive(&one, "account/7").await;
     let held_for = Duration::from_millis(first.document["held_for_ms"].as_u64().expect("a number"));
     one.signal(Signal::STOP);
-    let second = ClientLease::alone(&other, "account/7").await;
+    let second = ClientLease::acquire_exclusive(&other, "account/7").await;
     assert!(asked.elapsed() > held_for, "another one held after {:?} of {held_for:?}", asked.elapsed());
-    assert_eq!(other.send(&second.under(pay())).await.status, 200);
+    assert_eq!(other.send(&second.with_lease(pay())).await.status, 200);
     one.signal(Signal::CONT);
     // Until the gateway knows that its session is over, it knows that it has no proof.
     let told = async {
         loop {
-            let late = one.send(&first.under(pay())).await;
+            let late = one.send(&first.with_lease(pay())).await;
             assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched), "{late:?}");
             match late.status {
                 412 => return,
@@ -167,31 +168,31 @@ async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
             }
         }
     };
-    patiently("that the lease is over", told, || "it is not told").await;
+    wait_until("that the lease is over", told, || "it is not told").await;
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
 #[tokio::test]
 async fn waiters_get_the_key_in_their_order_and_one_that_goes_leaves_no_node() {
     let (site, _tokens, gateway) = one().await;
-    let holder = ClientLease::alone(&gateway, "job/1").await;
+    let holder = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let tree = site.tree().await;
     let body = json!({"keys": ["job/1"], "wait_ms": 15_000});
     let mut waiting = Vec::new();
     for behind in 1..=3 {
-        waiting.push(gateway.begin(asking(&body)));
-        tree.locks_become("one more waits", |locks| locks.len() == behind + 1).await;
+        waiting.push(gateway.begin(acquire_request(&body)));
+        tree.wait_locks("one more waits", |locks| locks.len() == behind + 1).await;
     }
     waiting.remove(1).hang_up();
-    tree.locks_become("it has gone", |locks| locks.len() == 3).await;
+    tree.wait_locks("it has gone", |locks| locks.len() == 3).await;
     assert_eq!(holder.release(&gateway).await.status, 204);
-    let first = ClientLease::granted(&waiting.remove(0).answer().await);
+    let first = ClientLease::from_response(&waiting.remove(0).answer().await);
     assert!(!waiting[0].is_over(), "two hold at once");
     assert_eq!(first.release(&gateway).await.status, 204);
-    let second = ClientLease::granted(&waiting.remove(0).answer().await);
+    let second = ClientLease::from_response(&waiting.remove(0).answer().await);
     assert!(holder.token() < first.token() && first.token() < second.token());
     assert_eq!(second.release(&gateway).await.status, 204);
-    tree.locks_become("nothing is left", |locks| locks.is_empty()).await;
+    tree.wait_locks("nothing is left", |locks| locks.is_empty()).await;
 }
 
 #[tokio::test]
@@ -199,40 +200,41 @@ async fn readers_hold_together_and_a_writer_waits_for_them() {
     let (_site, _tokens, one, other) = two().await;
     let shared = |key: &str| json!({"keys": [key], "mode": "shared"});
     let readers = [
-        ClientLease::of(&one, shared("account/7")).await,
-        ClientLease::of(&other, shared("account/7")).await,
+        ClientLease::acquire(&one, shared("account/7")).await,
+        ClientLease::acquire(&other, shared("account/7")).await,
     ];
-    let refused = one.send(&asking(&json!({"keys": ["account/7"]}))).await;
+    let refused = one.send(&acquire_request(&json!({"keys": ["account/7"]}))).await;
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
-    let refused = one.send(&readers[0].under(pay())).await;
+    let refused = one.send(&readers[0].with_lease(pay())).await;
     assert_eq!((refused.status, refused.reason().as_str()), (403, "lease-forbidden"), "it only reads");
     for reader in &readers {
         assert_eq!(reader.release(&one).await.status, 204);
     }
-    ClientLease::alone(&one, "account/7").await;
+    ClientLease::acquire_exclusive(&one, "account/7").await;
 }
 
 #[tokio::test]
 async fn a_lease_that_is_asked_for_without_a_wait_is_told_about_while_it_waits() {
     let (_site, _tokens, gateway) = one().await;
-    let holder = ClientLease::alone(&gateway, "job/1").await;
-    let answer = gateway.send(&asking(&json!({"keys": ["job/1"]})).field("prefer", "respond-async")).await;
+    let holder = ClientLease::acquire_exclusive(&gateway, "job/1").await;
+    let answer =
+        gateway.send(&acquire_request(&json!({"keys": ["job/1"]})).field("prefer", "respond-async")).await;
     assert_eq!(answer.status, 202);
-    let waiter = ClientLease::granted(&answer);
+    let waiter = ClientLease::from_response(&answer);
     assert_eq!(waiter.document["state"], "waiting");
-    let refused = gateway.send(&waiter.under(pay())).await;
+    let refused = gateway.send(&waiter.with_lease(pay())).await;
     assert_eq!(refused.status, 403, "its key is another one");
     let behind = async {
-        while said(&waiter.look(&gateway).await)["ahead"] != 1 {
+        while json_body(&waiter.get(&gateway).await)["ahead"] != 1 {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    patiently("one stands before it", behind, || "none").await;
+    wait_until("one stands before it", behind, || "none").await;
     let seen = waiter.document["revision"].as_u64().expect("a number");
     let watch = TestRequest::get(&format!("/.fencegate/v1/leases/{}?watch=10&seen={seen}", waiter.reference));
-    let watching = gateway.begin(waiter.under(watch));
+    let watching = gateway.begin(waiter.with_lease(watch));
     assert_eq!(holder.release(&gateway).await.status, 204);
-    let told = said(&watching.answer().await);
+    let told = json_body(&watching.answer().await);
     assert_eq!(told["state"], "held", "{told}");
     assert!(told["token"].is_string());
 }
@@ -240,21 +242,21 @@ async fn a_lease_that_is_asked_for_without_a_wait_is_told_about_while_it_waits()
 #[tokio::test]
 async fn an_operator_asks_for_a_lease_back_and_takes_it() {
     let (_site, _tokens, gateway) = one().await;
-    let lease = ClientLease::alone(&gateway, "job/1").await;
+    let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let operator = |ask: TestRequest| ask.field("authorization", &format!("Bearer {OPERATOR}"));
-    let list = said(&gateway.send(&operator(TestRequest::get("/.fencegate/v1/leases"))).await);
+    let list = json_body(&gateway.send(&operator(TestRequest::get("/.fencegate/v1/leases"))).await);
     assert_eq!(list["leases"][0]["reference"], lease.reference.as_str());
     assert!(!list.to_string().contains(&lease.id), "a secret");
     let place = |verb: &str| format!("/.fencegate/v1/leases/{}/{verb}", lease.reference);
     let why = json!({"why": "the database is being moved"}).to_string();
-    let watching = gateway.begin(lease.under(TestRequest::get(&format!(
+    let watching = gateway.begin(lease.with_lease(TestRequest::get(&format!(
         "/.fencegate/v1/leases/{}?watch=10&seen={}",
         lease.reference,
-        said(&lease.look(&gateway).await)["revision"]
+        json_body(&lease.get(&gateway).await)["revision"]
     ))));
     assert_eq!(gateway.send(&operator(TestRequest::post(&place("revoke"))).body(why)).await.status, 200);
-    assert_eq!(said(&watching.answer().await)["revocation"], "the database is being moved");
-    assert_eq!(said(&lease.renew(&gateway).await)["revocation"], "the database is being moved");
+    assert_eq!(json_body(&watching.answer().await)["revocation"], "the database is being moved");
+    assert_eq!(json_body(&lease.renew(&gateway).await)["revocation"], "the database is being moved");
     assert_eq!(gateway.send(&operator(TestRequest::post(&place("break")))).await.status, 200);
     assert_eq!(over(&lease, &gateway).await, "broken");
     assert_eq!(lease.renew(&gateway).await.status, 412);
@@ -347,22 +349,24 @@ async fn nobody_takes_what_is_not_his() {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{ask:?}");
     }
-    let lease = ClientLease::alone(&gateway, "account/7").await;
+    let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
     let secret = lease.id.rsplit('.').next().expect("a secret").to_owned();
     let forged: String = secret.chars().rev().collect();
     let forged = ClientLease { id: lease.id.replace(&secret, &forged), ..lease.clone() };
     for ask in [
-        forged.under(pay()),
-        lease.under(TestRequest::post("/pay/8")),
+        forged.with_lease(pay()),
+        lease.with_lease(TestRequest::post("/pay/8")),
         pay().field("fencing-lease", "x"),
-        forged
-            .under(TestRequest::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference))),
+        forged.with_lease(TestRequest::with_method(
+            "DELETE",
+            &format!("/.fencegate/v1/leases/{}", lease.reference),
+        )),
     ] {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"), "{ask:?}");
     }
     assert_eq!(site.origin.log().records.len(), 0);
-    assert_eq!(said(&lease.look(&gateway).await)["state"], "held");
+    assert_eq!(json_body(&lease.get(&gateway).await)["state"], "held");
 }
 
 #[tokio::test]
@@ -376,14 +380,16 @@ async fn a_route_says_whether_it_takes_or_wants_a_lease() {
         }
         route
     };
-    let policy =
-        tokens.policy(&site, "gw-1").route(route("wants", Some("required"))).route(route("never", None));
+    let policy = tokens
+        .policy(&site, "gw-1")
+        .with_route(route("wants", Some("required")))
+        .with_route(route("never", None));
     let gateway = Gateway::start(&policy).await;
     let answer = gateway.send(&TestRequest::post("/wants/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (428, "lease-required"));
-    let lease = ClientLease::alone(&gateway, "account/7").await;
-    assert_eq!(gateway.send(&lease.under(TestRequest::post("/wants/7"))).await.status, 200);
-    let answer = gateway.send(&lease.under(TestRequest::post("/never/7"))).await;
+    let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
+    assert_eq!(gateway.send(&lease.with_lease(TestRequest::post("/wants/7"))).await.status, 200);
+    let answer = gateway.send(&lease.with_lease(TestRequest::post("/never/7"))).await;
     assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"));
 }
 
@@ -400,41 +406,43 @@ async fn candidates_of_an_election_lead_one_after_another_and_everybody_is_told_
         gateway.begin(ask)
     };
     assert_eq!([leads(&one).await, leads(&other).await], [404, 404]);
-    let first = ClientLease::of(&one, stand("10.0.0.1:80")).await;
-    let waiting = other.begin(asking(&stand("10.0.0.2:80")));
+    let first = ClientLease::acquire(&one, stand("10.0.0.1:80")).await;
+    let waiting = other.begin(acquire_request(&stand("10.0.0.2:80")));
     for gateway in [&one, &other] {
-        let told = said(&election(gateway).answer().await);
+        let told = json_body(&election(gateway).answer().await);
         assert_eq!(told["leader"]["note"], "10.0.0.1:80", "{told}");
         assert_eq!(told["leader"]["token"], first.document["token"]);
     }
     assert_eq!([leads(&one).await, leads(&other).await], [200, 404]);
     one.signal(Signal::KILL);
-    let second = ClientLease::granted(&waiting.answer().await);
+    let second = ClientLease::from_response(&waiting.answer().await);
     assert!(second.token() > first.token());
     assert_eq!(leads(&other).await, 200);
-    assert_eq!(said(&election(&other).answer().await)["leader"]["note"], "10.0.0.2:80");
+    assert_eq!(json_body(&election(&other).answer().await)["leader"]["note"], "10.0.0.2:80");
 }
 
 #[tokio::test]
 async fn permits_of_a_key_are_held_together_each_with_marks_of_its_own() {
-    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
+    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
     let policy = tokens
         .policy(&site, "gw-1")
         .with("/routes/0/fence/permits", 2)
         .with("/routes/0/fence/hold", json!({"mode": "strict"}));
     let gateway = Gateway::start(&policy).await;
     let slots = json!({"keys": ["account/7"], "permits": 2});
-    let [one, other] =
-        [ClientLease::of(&gateway, slots.clone()).await, ClientLease::of(&gateway, slots.clone()).await];
+    let [one, other] = [
+        ClientLease::acquire(&gateway, slots.clone()).await,
+        ClientLease::acquire(&gateway, slots.clone()).await,
+    ];
     let permits = [&one, &other].map(|lease| lease.document["permit"].as_u64().expect("a permit"));
     assert_eq!(permits.iter().sum::<u64>(), 1, "{permits:?}");
-    let refused = gateway.send(&asking(&slots)).await;
+    let refused = gateway.send(&acquire_request(&slots)).await;
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
-    let unlike = gateway.send(&asking(&json!({"keys": ["account/7"], "permits": 3}))).await;
+    let unlike = gateway.send(&acquire_request(&json!({"keys": ["account/7"], "permits": 3}))).await;
     assert_eq!((unlike.status, unlike.reason().as_str()), (409, "permits-differ"));
     // Two tokens of different permits are not stale beside each other.
     for (lease, permit) in [(&other, permits[1]), (&one, permits[0])] {
-        let answer = gateway.send(&lease.under(pay())).await;
+        let answer = gateway.send(&lease.with_lease(pay())).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let key = site
             .origin
@@ -446,13 +454,13 @@ async fn permits_of_a_key_are_held_together_each_with_marks_of_its_own() {
     }
     assert_eq!(one.release(&gateway).await.status, 204);
     let third =
-        ClientLease::of(&gateway, json!({"keys": ["account/7"], "permits": 2, "wait_ms": 5000})).await;
+        ClientLease::acquire(&gateway, json!({"keys": ["account/7"], "permits": 2, "wait_ms": 5000})).await;
     assert_eq!(third.document["permit"].as_u64(), Some(permits[0]));
     assert!(third.token() > other.token() && third.token() > one.token());
     // No route names this key. The first client decides how many permits there are.
     let job = json!({"keys": ["job/1"], "permits": 3});
     for _ in 0..3 {
-        ClientLease::of(&gateway, job.clone()).await;
+        ClientLease::acquire(&gateway, job.clone()).await;
     }
-    assert_eq!(gateway.send(&asking(&job)).await.status, 423);
+    assert_eq!(gateway.send(&acquire_request(&job)).await.status, 423);
 }

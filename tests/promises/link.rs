@@ -23,13 +23,13 @@ async fn a_caller_that_goes_while_its_node_is_made_leaves_no_node() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.trap(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
+        let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
-        made.happened().await;
+        made.wait().await;
         assert_eq!(pair.tree.locks().await.len(), 1);
         asked.hang_up();
-        pair.ours.gauge_becomes("fencegate_lock_waiters", 0.0).await;
-        latch.let_go();
+        pair.ours.wait_gauge("fencegate_lock_waiters", 0.0).await;
+        latch.release();
         pair.nothing_is_left().await;
         assert!(pair.site.origin.log().records.iter().all(|record| record.gateway == "other"));
         pair.ours_serves(None).await;
@@ -41,11 +41,11 @@ async fn a_caller_that_goes_while_the_answer_to_its_create_is_lost_leaves_no_nod
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.trap(LockOperation::Create, OperationFault::AnswerHeld(latch));
+        let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch));
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
-        made.happened().await;
+        made.wait().await;
         asked.hang_up();
-        pair.ours.gauge_becomes("fencegate_lock_waiters", 0.0).await;
+        pair.ours.wait_gauge("fencegate_lock_waiters", 0.0).await;
         pair.reconnect();
         pair.nothing_is_left().await;
         pair.ours_serves(None).await;
@@ -56,9 +56,9 @@ async fn a_caller_that_goes_while_the_answer_to_its_create_is_lost_leaves_no_nod
 async fn a_create_that_never_arrived_is_made_again() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let lost = pair.link.trap(LockOperation::Create, OperationFault::Vanishes);
+        let lost = pair.link.intercept(LockOperation::Create, OperationFault::Vanishes);
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
-        lost.happened().await;
+        lost.wait().await;
         tokio::time::sleep(QUIET).await;
         assert_eq!(pair.tree.locks().await, [""; 0]);
         pair.reconnect();
@@ -76,9 +76,9 @@ async fn a_create_that_never_arrived_is_given_up_in_time() {
             policy.with("/defaults/hold", hold()).with("/routes/0/fence/wait", "1s")
         })
         .await;
-        let lost = pair.link.trap(LockOperation::Create, OperationFault::Vanishes);
+        let lost = pair.link.intercept(LockOperation::Create, OperationFault::Vanishes);
         let answer = pair.ours.send(&TestRequest::post("/pay/7")).await;
-        lost.happened().await;
+        lost.wait().await;
         assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
         assert!(answer.took() < Duration::from_secs(4), "took {:?}", answer.took());
@@ -91,15 +91,15 @@ async fn a_create_that_never_arrived_is_given_up_in_time() {
 async fn a_node_whose_creation_was_answered_to_nobody_is_adopted() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let made = pair.link.trap(LockOperation::Create, OperationFault::AnswerLost);
+        let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerLost);
         let (asked, record, latch) = pair.held().await;
-        made.happened().await;
+        made.wait().await;
         let locks = pair.tree.locks().await;
         assert_eq!(locks.len(), 1, "another node was made beside it: {locks:?}");
-        assert_eq!(record.stamped().number(), pair.tree.created(&locks[0]).await);
-        latch.let_go();
+        assert_eq!(record.expect_token().number(), pair.tree.created_zxid(&locks[0]).await);
+        latch.release();
         is_served(asked).await;
-        pair.ours_serves(Some(record.stamped())).await;
+        pair.ours_serves(Some(record.expect_token())).await;
     }
 }
 
@@ -108,15 +108,15 @@ async fn a_node_whose_creation_was_answered_to_nobody_is_adopted() {
 async fn a_first_node_whose_creation_was_answered_to_nobody_is_adopted() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let latch = pair.site.origin.holds("/pay/8");
-        let made = pair.link.trap(LockOperation::Multi, OperationFault::AnswerLost);
+        let latch = pair.site.origin.hold("/pay/8");
+        let made = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
         let asked = pair.ours.begin(TestRequest::post("/pay/8"));
         let record = pair.site.origin.request("/pay/8", 1).await;
-        made.happened().await;
+        made.wait().await;
         let locks = pair.tree.locks().await;
         assert_eq!(locks.len(), 1, "another node was made beside it: {locks:?}");
-        assert_eq!(record.stamped().number(), pair.tree.created(&locks[0]).await);
-        latch.let_go();
+        assert_eq!(record.expect_token().number(), pair.tree.created_zxid(&locks[0]).await);
+        latch.release();
         is_served(asked).await;
         pair.nothing_is_left().await;
     }
@@ -130,19 +130,19 @@ async fn the_nodes_of_a_set_whose_creation_was_answered_to_nobody_are_adopted() 
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     });
-    let pair = LinkedPair::with(|policy| policy.route(route)).await;
+    let pair = LinkedPair::with(|policy| policy.with_route(route)).await;
     assert_eq!(pair.ours.send(&TestRequest::post("/move/6/7")).await.status, 200);
-    let latch = pair.site.origin.holds("/move/7/6");
-    let made = pair.link.trap(LockOperation::Multi, OperationFault::AnswerLost);
+    let latch = pair.site.origin.hold("/move/7/6");
+    let made = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
     let asked = pair.ours.begin(TestRequest::post("/move/7/6"));
     let record = pair.site.origin.request("/move/7/6", 1).await;
-    made.happened().await;
+    made.wait().await;
     let locks = pair.tree.locks().await;
     assert_eq!(locks.len(), 2, "{locks:?}");
     for lock in &locks {
-        assert_eq!(record.stamped().number(), pair.tree.created(lock).await);
+        assert_eq!(record.expect_token().number(), pair.tree.created_zxid(lock).await);
     }
-    latch.let_go();
+    latch.release();
     is_served(asked).await;
     pair.nothing_is_left().await;
     pair.key_is_free().await;
@@ -155,25 +155,25 @@ async fn a_yield_that_was_answered_to_nobody_leaves_one_node_and_keeps_the_place
     let pair = LinkedPair::new(hold).await;
     let (first, record, latch) = pair.held().await;
     let other = pair.other.begin(TestRequest::post("/pay/7"));
-    pair.tree.so_many_wait(1).await;
+    pair.tree.wait_waiters(1).await;
     tokio::time::sleep(QUIET).await;
     let second = pair.ours.begin(TestRequest::post("/pay/7"));
-    pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-    let yielded = pair.link.trap(LockOperation::Multi, OperationFault::AnswerLost);
-    latch.let_go();
+    pair.ours.wait_gauge("fencegate_lock_waiters", 1.0).await;
+    let yielded = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
+    latch.release();
     is_served(first).await;
-    yielded.happened().await;
+    yielded.wait().await;
     is_served(other).await;
     is_served(second).await;
     let log = pair.site.origin.log();
     let order: Vec<_> = log.on("/pay/7").skip(1).map(|record| record.gateway.clone()).collect();
     assert_eq!(order, ["ours", "other", "ours"]);
     drop(log);
-    let history = History::of(&pair.site.origin.log());
+    let history = History::from_log(&pair.site.origin.log());
     history.assert_holds();
     let one = |locks: &[String]| locks.len() == 1;
-    pair.tree.locks_become("the node that is kept", one).await;
-    assert!(pair.ours.send(&TestRequest::post("/pay/7")).await.token() > Some(record.stamped()));
+    pair.tree.wait_locks("the node that is kept", one).await;
+    assert!(pair.ours.send(&TestRequest::post("/pay/7")).await.token() > Some(record.expect_token()));
     assert_eq!(pair.other.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
@@ -206,13 +206,13 @@ async fn a_lock_that_is_given_back_while_disconnected_is_gone_after_the_reconnec
             let pair = LinkedPair::new(hold()).await;
             let (asked, record, latch) = pair.held().await;
             breaks(&pair.link);
-            latch.let_go();
+            latch.release();
             is_served(asked).await;
             tokio::time::sleep(QUIET).await;
             assert_eq!(pair.tree.locks().await.len(), 1, "not exercised");
             pair.link.mend();
             pair.nothing_is_left().await;
-            pair.ours_serves(Some(record.stamped())).await;
+            pair.ours_serves(Some(record.expect_token())).await;
         }
     }
 }
@@ -224,11 +224,11 @@ async fn a_waiter_that_goes_while_disconnected_leaves_no_node() {
         let (holder, waiter) = pair.waits().await;
         pair.link.cut();
         waiter.hang_up();
-        pair.ours.gauge_becomes("fencegate_lock_waiters", 0.0).await;
+        pair.ours.wait_gauge("fencegate_lock_waiters", 0.0).await;
         tokio::time::sleep(QUIET).await;
         pair.link.mend();
-        pair.tree.so_many_wait(0).await;
-        holder.let_go();
+        pair.tree.wait_waiters(0).await;
+        holder.release();
         is_served(holder.request).await;
         pair.ours_serves(None).await;
     }
@@ -243,16 +243,16 @@ async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect()
             let (holder, waiter) = pair.waits().await;
             pair.link.cut();
             if turn_comes_first {
-                holder.let_go();
-                pair.tree.so_many_wait(0).await;
+                holder.release();
+                pair.tree.wait_waiters(0).await;
             }
-            pair.ours.becomes_unready().await;
+            pair.ours.wait_unready().await;
             pair.link.mend();
-            pair.ours.becomes_ready().await;
-            holder.let_go();
+            pair.ours.wait_ready().await;
+            holder.release();
             is_served(holder.request).await;
             is_served(waiter).await;
-            History::of(&pair.site.origin.log()).assert_holds();
+            History::from_log(&pair.site.origin.log()).assert_holds();
             pair.nothing_is_left().await;
         }
     }
@@ -265,16 +265,16 @@ async fn a_kept_key_is_given_up_whether_it_is_wanted_during_or_after_a_reconnect
         let pair = LinkedPair::new(json!({"mode": "cached", "linger": "60s"})).await;
         assert_eq!(pair.ours.send(&TestRequest::post("/pay/7")).await.status, 200);
         pair.link.cut();
-        pair.ours.becomes_unready().await;
+        pair.ours.wait_unready().await;
         let mut asked = wanted_meanwhile.then(|| pair.other.begin(TestRequest::post("/pay/7")));
         if wanted_meanwhile {
-            pair.tree.so_many_wait(1).await;
+            pair.tree.wait_waiters(1).await;
         }
         pair.link.mend();
-        pair.ours.becomes_ready().await;
+        pair.ours.wait_ready().await;
         let asked = asked.take().unwrap_or_else(|| pair.other.begin(TestRequest::post("/pay/7")));
         is_served(asked).await;
         pair.nothing_is_left().await;
-        History::of(&pair.site.origin.log()).assert_holds();
+        History::from_log(&pair.site.origin.log()).assert_holds();
     }
 }

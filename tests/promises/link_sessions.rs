@@ -15,12 +15,12 @@ async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.trap(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
+        let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
-        made.happened().await;
+        made.wait().await;
         pair.link.end_sessions();
         pair.nothing_is_left().await;
-        latch.let_go();
+        latch.release();
         is_served(asked).await;
         pair.nothing_is_left().await;
         pair.ours_serves(None).await;
@@ -32,9 +32,9 @@ async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no
 async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves_no_node() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let lost = pair.link.trap(LockOperation::Create, OperationFault::Vanishes);
+        let lost = pair.link.intercept(LockOperation::Create, OperationFault::Vanishes);
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
-        lost.happened().await;
+        lost.wait().await;
         pair.link.end_sessions();
         is_served(asked).await;
         pair.nothing_is_left().await;
@@ -50,11 +50,11 @@ async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
         let before = pair.tree.locks().await;
         pair.link.end_sessions();
         let another = |locks: &[String]| locks.len() == 2 && locks != before;
-        pair.tree.locks_become("a holder and a waiter of another session", another).await;
-        holder.let_go();
+        pair.tree.wait_locks("a holder and a waiter of another session", another).await;
+        holder.release();
         is_served(holder.request).await;
         is_served(waiter).await;
-        History::of(&pair.site.origin.log()).assert_holds();
+        History::from_log(&pair.site.origin.log()).assert_holds();
         pair.ours_serves(None).await;
     }
 }
@@ -66,13 +66,13 @@ async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leav
         let pair = LinkedPair::new(hold()).await;
         let (asked, record, latch) = pair.held().await;
         let queued = pair.ours.begin(TestRequest::post("/pay/7"));
-        pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+        pair.ours.wait_gauge("fencegate_lock_waiters", 1.0).await;
         pair.session_ends().await;
-        latch.let_go();
+        latch.release();
         is_served(asked).await;
         let answer = queued.answer().await;
         assert_eq!(answer.status, 200);
-        assert!(answer.token().map(Token::number) > Some(record.stamped().number()), "{answer:?}");
+        assert!(answer.token().map(Token::number) > Some(record.expect_token().number()), "{answer:?}");
         pair.nothing_is_left().await;
         pair.ours_serves(answer.token()).await;
     }
@@ -85,7 +85,7 @@ async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
         let latch = Latch::default();
         let token = pair.removed(OperationFault::AnswerHeld(latch.clone())).await;
         pair.link.end_sessions();
-        latch.let_go();
+        latch.release();
         pair.session_ended().await;
         pair.ours_serves(token).await;
     }

@@ -52,9 +52,9 @@ fn lost(records: &[RequestRecord]) -> usize {
 #[tokio::test]
 async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() {
     let site = TestSite::fresh().await;
-    let policy = |name| site.policy(name).route(order());
+    let policy = |name| site.policy(name).with_route(order());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
-    site.origin.otherwise(Act::Answer(Duration::from_millis(20), OriginReply::ok()));
+    site.origin.set_default_action(Act::Answer(Duration::from_millis(20), OriginReply::ok()));
     let three = |n: usize| with(&of(&[&format!("A{n}"), &format!("B{n}"), "S7"]));
     let two_of = |n: usize| with(&of(&[&format!("A{n}"), "S7"]));
     let ask = |n: usize| {
@@ -77,7 +77,7 @@ async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() 
 #[tokio::test]
 async fn only_a_list_of_which_each_item_is_named_has_keys() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&site.policy("gw-1").route(order())).await;
+    let gateway = Gateway::start(&site.policy("gw-1").with_route(order())).await;
     for (body, reason) in [
         (of(&["a", "b", "c"]), "key-invalid"),
         (json!({"items": [{"sku": "a"}, {"sku": "b"}, null]}), "key-invalid"),
@@ -114,13 +114,13 @@ async fn a_key_of_a_part_of_a_list_is_a_mistake_of_the_policy() {
     let site = TestSite::fresh().await;
     for pointer in ["*/sku", "-/sku", "[]/sku", "#/sku", "0/sku", "0"] {
         let fence = json!({"key": format!("sku/{{body:/items/{pointer}}}")});
-        let policy = site.policy("gw-1").route(order()).with("/routes/2/fence", fence);
-        let file = PolicyFile::of(&policy);
+        let policy = site.policy("gw-1").with_route(order()).with("/routes/2/fence", fence);
+        let file = PolicyFile::new(&policy);
         let checked = command(&["check", &file]).await.expect("started");
         let said =
             String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
         assert!(checked.status.code() != Some(0) && said.contains("error[FG0236]"), "{pointer}: {said}");
-        let failed = GatewayLaunch::new(&policy).fails().await;
+        let failed = GatewayLaunch::new(&policy).expect_start_failure().await;
         assert!(failed.contains("FG0236"), "{pointer}: {failed}");
     }
 }

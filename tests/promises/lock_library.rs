@@ -5,7 +5,7 @@ use std::{process::Command, time::Duration};
 use fencegate_lock::client::{Client, ConnectOptions, Error};
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    patience::patiently,
+    patience::wait_until,
     scratch,
     zookeeper::{self, OwnZooKeeper, ZnodeTree},
 };
@@ -70,7 +70,7 @@ async fn the_example_of_strict_and_cached_locks_does_what_it_says() {
 
 fn options(servers: &str, root: &str) -> ConnectOptions {
     let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
-    ConnectOptions { session_timeout, tick, ..ConnectOptions::of(servers, root, "program") }
+    ConnectOptions { session_timeout, tick, ..ConnectOptions::new(servers, root, "program") }
 }
 
 #[tokio::test]
@@ -78,8 +78,8 @@ async fn a_program_is_told_that_nobody_has_made_the_installation_and_makes_it_wh
     let (servers, root) = (zookeeper::shared().to_string(), zookeeper::fresh_root());
     let refused = Client::connect(options(&servers, &root)).await.err();
     assert!(matches!(refused, Some(Error::NotInitialised(_))), "{refused:?}");
-    let client = Client::connect(options(&servers, &root).init()).await.expect("made");
-    assert!(client.lock("one").await.expect("free").holds());
+    let client = Client::connect(options(&servers, &root).with_init()).await.expect("made");
+    assert!(client.lock("one").await.expect("free").is_held());
     assert!(matches!(client.lock("o n e").await.err(), Some(Error::Key(_))));
     client.close().await;
     assert!(matches!(client.lock("one").await.err(), Some(Error::Unavailable(_))), "closed");
@@ -89,23 +89,23 @@ async fn a_program_is_told_that_nobody_has_made_the_installation_and_makes_it_wh
 async fn a_program_is_told_that_its_lock_is_lost_when_no_server_answers_any_more() {
     let zookeeper = OwnZooKeeper::start();
     let servers = zookeeper.server.address().to_string();
-    let client = Client::connect(options(&servers, "/program").init()).await.expect("made");
+    let client = Client::connect(options(&servers, "/program").with_init()).await.expect("made");
     let held = client.lock("one").await.expect("free");
-    assert!(held.holds() && held.proven_for() <= Duration::from_secs(2));
+    assert!(held.is_held() && held.remaining_validity() <= Duration::from_secs(2));
     zookeeper.server.pause().expect("ours");
-    patiently("the loss", held.lost(), || held.proven_for()).await;
-    assert!(!held.holds());
-    assert_eq!(held.proven_for(), Duration::ZERO);
+    wait_until("the loss", held.lost(), || held.remaining_validity()).await;
+    assert!(!held.is_held());
+    assert_eq!(held.remaining_validity(), Duration::ZERO);
 }
 
 #[tokio::test]
 async fn a_program_takes_a_node_that_others_make_as_well_alone_and_for_one_turn() {
     let (servers, root) = (zookeeper::shared().to_string(), zookeeper::fresh_root());
-    let client = Client::connect(options(&servers, &root).init()).await.expect("connected");
+    let client = Client::connect(options(&servers, &root).with_init()).await.expect("connected");
     let (tree, path) =
         (ZnodeTree::connect(zookeeper::shared(), &format!("{root}-app")).await, format!("{root}-app/7"));
     let held = client.lock("7").exclusive_node(&path).await.expect("free");
-    assert_eq!((held.token().number(), held.token().sequence()), (tree.created("/7").await, 0));
+    assert_eq!((held.token().number(), held.token().sequence()), (tree.created_zxid("/7").await, 0));
     let refused = client.lock("7").exclusive_node(&path).await.err();
     assert_eq!(refused, Some(Error::Locked));
     held.release();

@@ -21,41 +21,41 @@ async fn refuses_fenced_requests_and_serves_the_others(gateway: &Gateway) {
 
 #[tokio::test]
 async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resumes_by_itself() {
-    let (zookeeper, site) = TestSite::on_its_own().await;
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let gateway = site.gateway("gw-1").await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 
     let zookeeper = zookeeper.stop().await;
-    gateway.becomes_unready().await;
+    gateway.wait_unready().await;
     refuses_fenced_requests_and_serves_the_others(&gateway).await;
     // Past the session timeout: a new session is needed.
     tokio::time::sleep(Duration::from_secs(3)).await;
     refuses_fenced_requests_and_serves_the_others(&gateway).await;
 
-    let _zookeeper = zookeeper.start_again().await;
-    gateway.becomes_ready().await;
+    let _zookeeper = zookeeper.restart().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let log = site.origin.log();
-    let tokens: Vec<_> = log.on("/pay/7").map(|record| record.stamped()).collect();
+    let tokens: Vec<_> = log.on("/pay/7").map(|record| record.expect_token()).collect();
     assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
 }
 
 /// Connections stay open and nothing is answered: only time limits help.
 #[tokio::test]
 async fn while_zookeeper_is_silent_fenced_requests_are_refused_in_time_and_service_resumes_by_itself() {
-    let (zookeeper, site) = TestSite::on_its_own().await;
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let gateway = site.gateway("gw-1").await;
 
     zookeeper.server.pause().expect("our own child");
     let first = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((first.status, first.outcome()), (503, Some(FencingOutcome::NotDispatched)), "{first:?}");
     assert!(first.took() < Duration::from_secs(6), "took {:?}", first.took());
-    gateway.becomes_unready().await;
+    gateway.wait_unready().await;
     refuses_fenced_requests_and_serves_the_others(&gateway).await;
 
     zookeeper.server.resume().expect("our own child");
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    site.tree().await.no_lock_is_left().await;
+    site.tree().await.assert_no_locks().await;
     assert_eq!(site.origin.count("/pay/7"), 1, "what was refused was never sent");
 }

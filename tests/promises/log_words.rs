@@ -12,7 +12,7 @@ use fencegate_tests::{
     held::HeldRequest,
     leases::{CLIENT, LeaseTokens},
     origin::Act,
-    patience::patiently,
+    patience::wait_until,
     site::TestSite,
 };
 use serde_json::Value;
@@ -32,13 +32,13 @@ async fn warnings_of_a_policy_are_events() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/enforce", "observe");
     let gateway = Gateway::start(&policy).await;
-    let line = gateway.says("the warning", |line| line.message() == "config.warning").await;
+    let line = gateway.wait_line("the warning", |line| line.message() == "config.warning").await;
     assert_eq!(line.field("code"), "FG0307", "{}", line.text());
     assert!(line.text().contains("\"line\":") && line.field("said").contains("pass"), "{}", line.text());
     events(&gateway.log());
 
     let broken = policy.to_string().replace("\"observe\"", "\"obsrve\"");
-    let file = PolicyFile::of(&broken);
+    let file = PolicyFile::new(&broken);
     let output = command(&["--log-format", "json", "run", "-c", &file]).await.expect("started");
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(78), "{said}");
@@ -49,7 +49,7 @@ async fn warnings_of_a_policy_are_events() {
 async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
     let site = TestSite::fresh().await;
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).without_init().start().await;
-    let line = gateway.says("why", |line| line.message() == "no ZooKeeper session").await;
+    let line = gateway.wait_line("why", |line| line.message() == "no ZooKeeper session").await;
     assert_eq!(line.field("code"), "FG0506", "{}", line.text());
     let to_type = format!("fencegate era init -c {}", gateway.file().display());
     assert!(line.field("error").contains(&format!("`{to_type}`")), "{}", line.text());
@@ -65,13 +65,13 @@ async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    patiently("a session that has looked", told, || gateway.log()).await;
+    wait_until("a session that has looked", told, || gateway.log()).await;
     // They look again and again meanwhile.
     sleep(Duration::from_secs(2)).await;
     let log = gateway.log();
     assert_eq!(log.matches("no ZooKeeper session").count(), 1, "{log}");
     run(&to_type).await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
@@ -91,15 +91,15 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
         let mut site = TestSite::fresh().await;
         // The log knows the lock paths from the policy, and not from a word that any path may contain.
         site.root += "/locks/apps";
-        let guarded = GuardedSite::of(site).await;
+        let guarded = GuardedSite::new(site).await;
         let guard = guarded.launch().await.with("/log", serde_json::json!({"keys": keys})).start().await;
-        guard.becomes_ready().await;
+        guard.wait_ready().await;
         let policy = guarded
             .policy("gw-1", &[guard.public])
             .with("/log", serde_json::json!({"keys": keys}))
             .with("/defaults/hold/mode", "strict");
-        let gateway = GatewayLaunch::new(&policy).logging("fencegate=debug").start().await;
-        gateway.becomes_ready().await;
+        let gateway = GatewayLaunch::new(&policy).with_log_filter("fencegate=debug").start().await;
+        gateway.wait_ready().await;
         let path = format!("/pay/{CANARY}");
         let (origin, tree) = (&guarded.site.origin, guarded.site.tree().await);
 
@@ -109,15 +109,17 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
         // A holder whose lock another client removes, and a request that does not wait for the key.
         let other = format!("/pay/{CANARY}-other");
         let HeldRequest { request: holder, latch, .. } =
-            origin.holds_one(&gateway, TestRequest::post(&other)).await;
+            origin.hold_request(&gateway, TestRequest::post(&other)).await;
         let impatient = gateway.send(&TestRequest::post(&other).field("prefer", "wait=0")).await;
         assert_eq!(impatient.status, 423, "{impatient:?}");
         let lock = tree.paths().await.into_iter().find(|path| path.contains("-other/"));
         // The request holds until its lock node is watched; that takes a second.
         sleep(Duration::from_millis(1500)).await;
         tree.delete(&lock.expect("a lock node")).await.expect("it is there");
-        gateway.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
-        latch.let_go();
+        gateway
+            .wait_line("that it is gone", |line| line.message().contains("removed by somebody else"))
+            .await;
+        latch.release();
         holder.result().await.ok();
         // Requests that no handler takes, so no handler logs them.
         for (method, target) in [
@@ -125,16 +127,17 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
             ("POST", format!("/api/v1/locks/account/{CANARY}/break")),
             ("POST", format!("/locks/account%2F{CANARY}/")),
         ] {
-            let answer = TestRequest::with_method(method, &target).to(gateway.admin).await.expect("answered");
+            let answer =
+                TestRequest::with_method(method, &target).send_to(gateway.admin).await.expect("answered");
             assert!(matches!(answer.status, 404 | 405), "{target}: {answer:?}");
         }
-        gateway.says("the last of them", |line| line.field("asked") == "locks.*").await;
+        gateway.wait_line("the last of them", |line| line.field("asked") == "locks.*").await;
         // A token that is older than what the guard has let in.
         let stale = TestRequest::post(&path)
             .field("fencing-token", "v1-0000000000000001-00000000-00000001")
             .field("fencing-key", &format!("account/{CANARY}"));
         assert_ne!(guard.send(&stale).await.status, 200);
-        guard.says("the doubt", |line| line.message() == "guard.in_doubt").await;
+        guard.wait_line("the doubt", |line| line.message() == "guard.in_doubt").await;
 
         for (who, log) in [("gateway", gateway.log()), ("guard", guard.log())] {
             assert_eq!(log.contains(CANARY), keys == "plain", "{who}, {keys}:\n{log}");
@@ -202,7 +205,8 @@ fn the_search_finds_what_it_looks_for() {
 /// The name that a gateway of its own has for the key `account/7` where keys are hashed.
 async fn hash_of_a_key(secret: Option<&Path>) -> String {
     let site = TestSite::fresh().await;
-    let policy = site.policy("gw-1").cached().with("/log/keys", "hash").with("/defaults/hold/linger", "5s");
+    let policy =
+        site.policy("gw-1").with_cached_hold().with("/log/keys", "hash").with("/defaults/hold/linger", "5s");
     let policy = match secret {
         Some(file) => policy.with("/log/key_secret_file", file.display().to_string()),
         None => policy,
@@ -220,7 +224,7 @@ async fn nobody_without_the_secret_finds_the_key_of_a_hash_and_processes_with_on
     let (one, other) = (hash_of_a_key(None).await, hash_of_a_key(None).await);
     println!("two processes: {one} and {other}");
     assert_ne!(one, other, "a hash that anybody can compute");
-    let plain = format!("#{:016x}", fencegate_policies::pick::hash("account/7"));
+    let plain = format!("#{:016x}", fencegate_policies::pick::hash_name("account/7"));
     assert!(![&one, &other].contains(&&plain), "the hash without a secret");
     let (file, unlike) = (tokens.file("client"), tokens.file("other"));
     let shared = hash_of_a_key(Some(&file)).await;

@@ -12,10 +12,10 @@ const SOON: Duration = Duration::from_secs(8);
 
 #[tokio::test]
 async fn a_kept_key_that_is_not_watched_is_handed_over_when_another_gateway_wants_it() {
-    let (_zookeeper, site) = TestSite::on_its_own().await;
+    let (_zookeeper, site) = TestSite::with_own_zookeeper().await;
     let policy =
         |name| site.policy(name).with("/zookeeper/session_timeout", "20s").with("/zookeeper/sessions", 1);
-    let one = Gateway::start(&policy("gw-1").keeping("9m")).await;
+    let one = Gateway::start(&policy("gw-1").with_linger("9m")).await;
     each_once(one.public, KEYS).await;
     let tree = site.tree().await;
     assert_eq!(tree.locks().await.len(), KEYS, "not exercised");

@@ -9,7 +9,7 @@ use std::{
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
 };
@@ -103,7 +103,7 @@ async fn told(gateway: &Gateway, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.expect("connected");
     let mut told = Vec::new();
     // A reset ends it as well as an orderly end.
-    drop(patiently("the end", stream.read_to_end(&mut told), || gateway.log()).await);
+    drop(wait_until("the end", stream.read_to_end(&mut told), || gateway.log()).await);
     String::from_utf8_lossy(&told).into_owned()
 }
 

@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, env, fs, os::unix::fs::symlink, path::Path};
 
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
-    foreign_readings::merged::{MergedReadings, is_astray, services},
+    foreign_readings::merged::{MergedReadings, is_ambiguous_reading, services},
     gateway::Gateway,
-    patience::patiently,
+    patience::wait_until,
     peers::ProxyProcess,
     site::TestSite,
 };
@@ -60,7 +60,7 @@ async fn started() -> Vec<(&'static str, ProxyProcess)> {
 
 /// What the program reads of a request, as it says itself.
 async fn reading(name: &str, program: &ProxyProcess, ask: &TestRequest) -> String {
-    let answer = patiently(name, ask.to(program.address), || name.to_owned()).await.expect("answered");
+    let answer = wait_until(name, ask.send_to(program.address), || name.to_owned()).await.expect("answered");
     match answer.status {
         200 => String::from_utf8(answer.body.to_vec()).expect("UTF-8"),
         // A framework that refuses by itself works on nothing.
@@ -88,7 +88,7 @@ fn routes(name: &str) -> [Value; 3] {
 #[tokio::test]
 async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it_reads_first() {
     let programs = started().await;
-    let mut rows = MergedReadings::stored();
+    let mut rows = MergedReadings::load();
     for row in &mut rows {
         let known = row.readings.clone();
         for (name, program) in &programs {
@@ -102,8 +102,9 @@ async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it
     if env::var_os("REWRITE").is_some() {
         MergedReadings::store(&rows);
     }
-    let merging =
-        |name: &str| rows.iter().any(|row| row.readings.get(name).is_some_and(|read| is_astray(read)));
+    let merging = |name: &str| {
+        rows.iter().any(|row| row.readings.get(name).is_some_and(|read| is_ambiguous_reading(read)))
+    };
     let proving: BTreeMap<&str, bool> = ["rails", "echo", "php", "flask", "express", "spring", "aspnet"]
         .map(|name| (name, merging(name)))
         .into();
@@ -115,7 +116,7 @@ async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it
         let upstream = json!({"endpoints": [format!("http://{}", program.address)], "fencing": "upstream"});
         policy = policy.with(&format!("/upstreams/{name}"), upstream);
         for route in routes(name) {
-            policy = policy.route(route);
+            policy = policy.with_route(route);
         }
     }
     let gateway = Gateway::start(&policy).await;
@@ -129,7 +130,7 @@ async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it
             let sound = if is_ours {
                 (answer.status, answer.reason().as_str()) == (400, "key-invalid") && !row.passes
             } else {
-                answer.status == 200 && !row.goes_astray() && !is_astray(&read)
+                answer.status == 200 && !row.is_ambiguous() && !is_ambiguous_reading(&read)
             };
             if !sound {
                 wrong.push(format!(

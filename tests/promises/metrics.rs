@@ -96,7 +96,7 @@ async fn random_requests_add_no_series() {
     let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
-        .cached()
+        .with_cached_hold()
         .with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]))
         .with("/listeners/public/limits/per_client", 100);
     let gateway = Gateway::start(&policy).await;
@@ -180,12 +180,12 @@ async fn an_unfenced_request_is_in_flight_until_the_last_byte_of_its_answer() {
     let latch = Latch::default();
     site.origin.script("/x", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
-    client.say("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
-    let mut answer = client.head().await.expect("a head");
+    client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+    let mut answer = client.read_head().await.expect("a head");
     assert_eq!(gateway.metrics().await.sum(GAUGE, &["\"read\""]), 1.0);
-    latch.let_go();
-    client.body(&mut answer).await.expect("the rest");
-    gateway.series_becomes(GAUGE, &["\"read\""], 0.0).await;
+    latch.release();
+    client.read_body(&mut answer).await.expect("the rest");
+    gateway.wait_series(GAUGE, &["\"read\""], 0.0).await;
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn gauges_return_to_zero_after_load() {
         ["fencegate_requests_in_flight", "fencegate_lock_waiters", "fencegate_locks_held"];
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/0")).await;
+    let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/0")).await;
     let held = gateway.metrics().await;
     let plan = LoadPlan {
         gateways: vec![gateway.public],
@@ -204,10 +204,10 @@ async fn gauges_return_to_zero_after_load() {
         pause: std::time::Duration::ZERO,
     };
     let load = Load::start("load", &plan);
-    holder.let_go();
+    holder.release();
     load.end().await;
     assert_eq!(holder.answer().await.status, 200);
-    site.tree().await.no_lock_is_left().await;
+    site.tree().await.assert_no_locks().await;
     let after = gateway.metrics().await;
     assert!(sum(&held, "fencegate_requests_in_flight", &[]) >= 1.0, "{held:?}");
     for gauge in GAUGES {

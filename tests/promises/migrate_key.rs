@@ -38,9 +38,9 @@ pub(super) fn by_account(mut history: History) -> History {
 #[tokio::test]
 async fn a_key_template_moves_under_load_and_no_two_requests_of_one_resource_meet() {
     let site = TestSite::fresh().await;
-    let [one, two] = ["gw-1", "gw-2"].map(|name| stages(&site.policy(name).cached()));
+    let [one, two] = ["gw-1", "gw-2"].map(|name| stages(&site.policy(name).with_cached_hold()));
     let (first, second) = Gateway::start_both(&one[0], &two[0]).await;
-    let load = Load::start("migration", &LoadPlan::paying(&[&first, &second], 3, 6, 100_000));
+    let load = Load::start("migration", &LoadPlan::payments(&[&first, &second], 3, 6, 100_000));
     let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
     served().await;
     for stage in 1..3 {
@@ -60,7 +60,7 @@ async fn a_key_template_moves_under_load_and_no_two_requests_of_one_resource_mee
     for seen in ["account/N", "account/N, konto/N", "konto/N"] {
         assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
     }
-    by_account(History::of(&log)).with(&told).assert_holds();
+    by_account(History::from_log(&log)).with(&told).assert_holds();
 }
 
 /// The old and the new plan share no key. The plan with both keys shares one with each of them.
@@ -78,11 +78,11 @@ async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
     let served = pays(&second).await;
     assert_eq!(served.status, 200, "{served:?}");
     // The shared lock excludes the other gateway, which knows nothing of the new key.
-    let held = site.origin.holds_one(&first, TestRequest::post("/pay/7")).await;
+    let held = site.origin.hold_request(&first, TestRequest::post("/pay/7")).await;
     let waiting = second.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(fencegate_tests::patience::QUIET).await;
     assert!(!waiting.is_over(), "both work on it");
-    assert_eq!(held.finishes().await.status, 200);
+    assert_eq!(held.finish().await.status, 200);
     assert_eq!(waiting.answer().await.status, 200);
 }
 

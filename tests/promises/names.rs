@@ -8,7 +8,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     hosts::HostsFile,
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
 };
@@ -33,8 +33,8 @@ fn policy(site: &TestSite, port: u16) -> TestPolicy {
 }
 
 async fn start(policy: &TestPolicy, hosts: &HostsFile) -> Gateway {
-    let gateway = GatewayLaunch::new(policy).seeing(hosts).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(policy).with_hosts(hosts).start().await;
+    gateway.wait_ready().await;
     gateway
 }
 
@@ -51,7 +51,7 @@ async fn all_addresses_behind_a_name_are_used() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1", "127.0.0.2"]);
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
+    hosts.set(NAME, &["127.0.0.1", "127.0.0.2"]);
     // No connection is used twice, so each request makes one.
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
@@ -66,7 +66,7 @@ async fn an_address_that_cannot_be_reached_costs_no_request() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.2", "127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.2", "127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
     for _ in 0..6 {
@@ -79,20 +79,20 @@ async fn requests_follow_a_name_and_idle_connections_to_where_it_was_are_not_use
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1", "127.0.0.3"]);
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.1"]);
     let gateway = start(&policy(&site, port), &hosts).await;
-    let held = site.origin.holds_one(&gateway, TestRequest::get("/held")).await;
+    let held = site.origin.hold_request(&gateway, TestRequest::get("/held")).await;
     for _ in 0..4 {
         good(&gateway, "/before").await;
     }
-    hosts.say(NAME, &["127.0.0.3"]);
-    gateway.says("the new address", |line| line.text().contains("127.0.0.3")).await;
+    hosts.set(NAME, &["127.0.0.3"]);
+    gateway.wait_line("the new address", |line| line.text().contains("127.0.0.3")).await;
     for _ in 0..4 {
         good(&gateway, "/after").await;
     }
     assert_eq!(came_to(&site, "/before"), ["127.0.0.1".to_owned()].into());
     assert_eq!(came_to(&site, "/after"), ["127.0.0.3".to_owned()].into());
-    assert_eq!(held.finishes().await.status, 200, "what was under way ends as it would have");
+    assert_eq!(held.finish().await.status, 200, "what was under way ends as it would have");
 }
 
 #[tokio::test]
@@ -100,12 +100,12 @@ async fn a_name_that_is_no_longer_found_keeps_its_addresses() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
     good(&gateway, "/a").await;
-    hosts.say(NAME, &[]);
-    gateway.looks_up("bad").await;
+    hosts.set(NAME, &[]);
+    gateway.wait_lookup("bad").await;
     for _ in 0..4 {
         good(&gateway, "/a").await;
     }
@@ -124,9 +124,9 @@ async fn a_name_that_was_never_found_is_refused_as_not_dispatched_and_heals() {
         assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     }
-    hosts.say(NAME, &["127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.1"]);
     let heals = async { while gateway.send(&TestRequest::get("/a")).await.status != 200 {} };
-    patiently("the name to be found", heals, || gateway.log()).await;
+    wait_until("the name to be found", heals, || gateway.log()).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
@@ -136,16 +136,16 @@ async fn a_reload_forgets_no_address() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port);
     let gateway = start(&policy, &hosts).await;
     good(&gateway, "/a").await;
-    hosts.say(NAME, &[]);
-    gateway.looks_up("bad").await;
+    hosts.set(NAME, &[]);
+    gateway.wait_lookup("bad").await;
     // Other limits make other endpoints.
     gateway.rewrite(&policy.with("/upstreams/ledger/pool", json!({"max_idle": 0})));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
-    gateway.looks_up("bad").await;
+    gateway.wait_lookup("bad").await;
     good(&gateway, "/a").await;
 }
 
@@ -155,12 +155,13 @@ async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
     good(&gateway, "/a").await;
-    hosts.fall_silent(&gateway);
-    let given_up = gateway.series_reaches("fencegate_upstream_resolutions_total", &["result=\"bad\""], 1.0);
+    hosts.stop_responding(&gateway);
+    let given_up =
+        gateway.wait_series_at_least("fencegate_upstream_resolutions_total", &["result=\"bad\""], 1.0);
     let served = async {
         loop {
             for ask in [TestRequest::get("/a"), TestRequest::post("/pay/7")] {
@@ -181,7 +182,7 @@ async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
 #[tokio::test]
 async fn a_first_lookup_without_an_answer_is_not_waited_for_and_nothing_is_dispatched() {
     let site = TestSite::fresh().await;
-    let gateway = start(&policy(&site, doors(&site, &["127.0.0.1"])), &HostsFile::silent()).await;
+    let gateway = start(&policy(&site, doors(&site, &["127.0.0.1"])), &HostsFile::unresponsive()).await;
     for ask in [TestRequest::get("/a"), TestRequest::post("/pay/7")] {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));

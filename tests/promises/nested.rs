@@ -8,7 +8,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
-    guarded::{GuardedSite, operator},
+    guarded::{GuardedSite, run_operator},
     held::HeldRequest,
     history::History,
     origin::{Act, RequestRecord},
@@ -27,8 +27,8 @@ struct SigningKey(TempDir);
 
 impl SigningKey {
     async fn new() -> Self {
-        let key = Self(scratch::place());
-        operator(&["keys", "new", &key.file().display().to_string()]).await;
+        let key = Self(scratch::temp_dir());
+        run_operator(&["keys", "new", &key.file().display().to_string()]).await;
         key
     }
 
@@ -57,14 +57,14 @@ fn calling(policy: TestPolicy, key: &SigningKey) -> TestPolicy {
         .with("/peer", peer)
         .with("/tickets", json!({"signing_key_file": key.file()}))
         .with("/defaults/nested", "allow")
-        .route(also("call", "exclusive"))
-        .route(also("look", "shared"))
+        .with_route(also("call", "exclusive"))
+        .with_route(also("look", "shared"))
 }
 
 async fn two(site: &TestSite, key: &SigningKey, shape: fn(TestPolicy) -> TestPolicy) -> (Gateway, Gateway) {
     let policy = |name| shape(calling(site.policy(name), key));
     let gateways = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
-    tokio::join!(gateways.0.becomes_ready(), gateways.1.becomes_ready());
+    tokio::join!(gateways.0.wait_ready(), gateways.1.wait_ready());
     gateways
 }
 
@@ -73,7 +73,7 @@ fn strict(policy: TestPolicy) -> TestPolicy {
 }
 
 fn cached(policy: TestPolicy) -> TestPolicy {
-    policy.keeping("60s")
+    policy.with_linger("60s")
 }
 
 /// What a service sends along with what it calls.
@@ -91,8 +91,8 @@ fn refused(status: u16, reason: &str) -> (u16, String) {
 }
 
 fn later(record: &RequestRecord, answer: &ClientResponse) {
-    let (caller, called) = (record.stamped(), answer.token().expect("a token"));
-    assert!(called.same_tenure(caller) && called > caller, "{called} is called from {caller}");
+    let (caller, called) = (record.expect_token(), answer.token().expect("a token"));
+    assert!(called.same_grant(caller) && called > caller, "{called} is called from {caller}");
 }
 
 #[tokio::test]
@@ -101,26 +101,26 @@ async fn a_call_back_for_the_same_key_is_answered_through_either_gateway() {
     for shape in [strict, cached] {
         let site = TestSite::fresh().await;
         let (one, two) = two(&site, &key, shape).await;
-        let outer = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+        let outer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
         for gateway in [&one, &two, &one] {
             let answer = gateway.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
             assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
             later(&outer.record, &answer);
         }
         // The called request can call back as well. Only the innermost request may do so.
-        let inner = site.origin.holds_one(&two, from(TestRequest::post("/call/7"), &outer.record)).await;
+        let inner = site.origin.hold_request(&two, from(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(inner.record.gateway, "gw-1", "whoever has the lock sends");
         let beside = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(said(&beside), refused(409, "deadlock-avoided"), "{beside:?}");
         assert_eq!(beside.outcome(), Some(FencingOutcome::NotDispatched));
         let innermost = two.send(&from(TestRequest::post("/call/7"), &inner.record)).await;
         later(&inner.record, &innermost);
-        assert_eq!(inner.finishes().await.status, 200);
+        assert_eq!(inner.finish().await.status, 200);
         let again = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(again.status, 200, "{again:?}");
 
         let record = outer.record.clone();
-        assert_eq!(outer.finishes().await.status, 200);
+        assert_eq!(outer.finish().await.status, 200);
         let executed = site.origin.count("/call/7");
         for gateway in [&one, &two] {
             let late = gateway.send(&from(TestRequest::post("/call/7"), &record)).await;
@@ -136,28 +136,28 @@ async fn a_call_back_for_the_same_key_is_answered_through_either_gateway() {
 async fn a_call_that_outlives_its_caller_keeps_the_key_and_one_without_an_end_retires_the_tenure() {
     let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
     let (one, two) = two(&site, &key, cached).await;
-    let outer = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
-    let inner = site.origin.holds_one(&one, from(TestRequest::post("/call/7"), &outer.record)).await;
+    let outer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
+    let inner = site.origin.hold_request(&one, from(TestRequest::post("/call/7"), &outer.record)).await;
     let late = outer.record.clone();
-    assert_eq!(outer.finishes().await.status, 200);
+    assert_eq!(outer.finish().await.status, 200);
     let waiting = [one.begin(TestRequest::post("/pay/7")), two.begin(TestRequest::post("/pay/7"))];
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "what was called still runs");
     let answer = one.send(&from(TestRequest::post("/call/7"), &late)).await;
     assert_eq!(said(&answer), refused(412, "stale-token"));
-    assert_eq!(inner.finishes().await.status, 200);
+    assert_eq!(inner.finish().await.status, 200);
     for request in waiting {
         assert_eq!(request.answer().await.status, 200);
     }
 
-    let outer = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let outer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     site.origin.script("/call/7", [Act::CloseInHead]);
     let unknown = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
     assert_eq!(unknown.outcome(), Some(FencingOutcome::Unknown), "{unknown:?}");
     let refused_ = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
     assert_eq!(said(&refused_), refused(412, "stale-token"), "nothing more is sent under it");
-    let before = outer.record.stamped();
-    assert_eq!(outer.finishes().await.status, 200);
+    let before = outer.record.expect_token();
+    assert_eq!(outer.finish().await.status, 200);
     let next = one.send(&TestRequest::post("/pay/7")).await;
     assert!(next.token().expect("a token").number() > before.number(), "another tenure");
 }
@@ -167,8 +167,8 @@ async fn a_reader_never_waits_until_it_may_write_and_a_read_under_a_writer_is_on
     let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
     let (one, two) = two(&site, &key, cached).await;
     let readers = [
-        site.origin.holds_one(&one, TestRequest::post("/look/7")).await,
-        site.origin.holds_one(&one, TestRequest::post("/look/7")).await,
+        site.origin.hold_request(&one, TestRequest::post("/look/7")).await,
+        site.origin.hold_request(&one, TestRequest::post("/look/7")).await,
     ];
     for (gateway, reader) in [&one, &two].into_iter().zip(&readers) {
         let answer = gateway.send(&from(TestRequest::post("/call/7"), &reader.record)).await;
@@ -177,13 +177,13 @@ async fn a_reader_never_waits_until_it_may_write_and_a_read_under_a_writer_is_on
         later(&reader.record, &read);
     }
     for reader in readers {
-        assert_eq!(reader.finishes().await.status, 200);
+        assert_eq!(reader.finish().await.status, 200);
     }
-    let writer = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
-    let inner = site.origin.holds_one(&one, from(TestRequest::post("/look/7"), &writer.record)).await;
+    let writer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
+    let inner = site.origin.hold_request(&one, from(TestRequest::post("/look/7"), &writer.record)).await;
     assert_eq!(inner.record.request.field("fencing-mode"), Some("exclusive"));
     for held in [inner, writer] {
-        assert_eq!(held.finishes().await.status, 200);
+        assert_eq!(held.finish().await.status, 200);
     }
 }
 
@@ -199,7 +199,7 @@ async fn crosses(
     let mut granted = 0;
     for round in 0..rounds {
         let (outer, called) = (format!("/pay/{first}"), format!("/call/{second}"));
-        let outer = site.origin.holds_one(gateways[round % 2], TestRequest::post(&outer)).await;
+        let outer = site.origin.hold_request(gateways[round % 2], TestRequest::post(&outer)).await;
         let answer = gateways[round / 2 % 2].send(&from(TestRequest::post(&called), &outer.record)).await;
         match (answer.status, answer.outcome()) {
             (200, Some(FencingOutcome::Done)) => granted += 1,
@@ -207,7 +207,7 @@ async fn crosses(
             _ => panic!("{answer:?}"),
         }
         assert!(answer.took() < Duration::from_secs(4), "it waited: {answer:?}");
-        assert_eq!(outer.finishes().await.status, 200);
+        assert_eq!(outer.finish().await.status, 200);
     }
     granted
 }
@@ -217,13 +217,13 @@ async fn opposite_orders_of_two_keys_never_wait_in_a_circle() {
     const ROUNDS: usize = 500;
     let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
     // No session ends because the machine is busy.
-    let shape = |policy: TestPolicy| policy.cached().with("/zookeeper/session_timeout", "20s");
+    let shape = |policy: TestPolicy| policy.with_cached_hold().with("/zookeeper/session_timeout", "20s");
     let (one, two) = two(&site, &key, shape).await;
     let gateways = [&one, &two];
     let granted =
         tokio::join!(crosses(&site, gateways, "a", "b", ROUNDS), crosses(&site, gateways, "b", "a", ROUNDS));
     println!("granted: {granted:?} of {ROUNDS} each");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
     // Free again, both of them.
     for account in ["a", "b"] {
         assert_eq!(one.send(&TestRequest::post(&format!("/pay/{account}"))).await.status, 200);
@@ -244,10 +244,10 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
     let (key, stranger, site) = (SigningKey::new().await, SigningKey::new().await, TestSite::fresh().await);
     let (one, two) = two(&site, &key, cached).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let seven = site.origin.holds_one(&one, TestRequest::post("/pay/7").field("traceparent", trace)).await;
-    let eight = site.origin.holds_one(&two, TestRequest::post("/pay/8")).await;
+    let seven = site.origin.hold_request(&one, TestRequest::post("/pay/7").field("traceparent", trace)).await;
+    let eight = site.origin.hold_request(&two, TestRequest::post("/pay/8")).await;
     let installation = ensemble(&seven);
-    let token = seven.record.stamped();
+    let token = seven.record.expect_token();
     let at = |ticket: &str, token: Token| {
         let ask = TestRequest::post("/call/7").field("Prefer", "wait=0").field("Fencing-Ticket", ticket);
         ask.field("Fencing-Token", &token.to_string())
@@ -270,7 +270,7 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
         let answer = one.send(&at(&ticket, token)).await;
         assert_eq!(said(&answer), refused(423, "locked"), "{what}: as if it showed nothing");
     }
-    let other = eight.record.stamped();
+    let other = eight.record.expect_token();
     let eights = eight.record.request.field("fencing-ticket").expect("a ticket");
     let guessed = Token::new(token.number(), token.sequence(), token.dispatch() + 1).expect("small");
     for (what, ask) in [
@@ -299,7 +299,7 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
     }
     assert_eq!(site.origin.count("/call/7"), 0, "none of them was sent");
     for held in [seven, eight] {
-        assert_eq!(held.finishes().await.status, 200);
+        assert_eq!(held.finish().await.status, 200);
     }
 }
 
@@ -307,13 +307,13 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
 async fn a_route_that_does_not_say_so_listens_to_no_ticket_and_sends_none() {
     let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
     let policy = calling(site.policy("gw-1"), &key).with("/routes/2/fence/nested", "ignore");
-    let gateway = Gateway::start(&policy.keeping("60s")).await;
-    let outer = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let gateway = Gateway::start(&policy.with_linger("60s")).await;
+    let outer = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let answer =
         gateway.send(&from(TestRequest::post("/call/7").field("Prefer", "wait=0"), &outer.record)).await;
     assert_eq!(said(&answer), refused(423, "locked"));
-    assert_eq!(outer.finishes().await.status, 200);
-    let plain = site.origin.holds_one(&gateway, TestRequest::post("/call/7")).await;
+    assert_eq!(outer.finish().await.status, 200);
+    let plain = site.origin.hold_request(&gateway, TestRequest::post("/call/7")).await;
     assert_eq!(plain.record.request.field("fencing-ticket"), None);
-    assert_eq!(plain.finishes().await.status, 200);
+    assert_eq!(plain.finish().await.status, 200);
 }

@@ -49,7 +49,7 @@ fn boot_id() -> BootId {
 /// Asks until the guard lets the next dispatch of this epoch in.
 pub(super) async fn let_in(guard: &Guard, epoch: u64) {
     for dispatch in 1..400 {
-        let answer = guard.send(&StampedRequest::new("a", epoch).g(dispatch).post("/new")).await;
+        let answer = guard.send(&StampedRequest::new("a", epoch).with_dispatch(dispatch).post("/new")).await;
         if answer.status == 200 {
             return;
         }
@@ -95,13 +95,13 @@ async fn every_dispatch_says_after_which_moment_it_must_not_be_begun_and_no_clie
         assert!((1..=longest).contains(&ahead), "{value} is {ahead} ms ahead");
         assert!(moment.uptime_ms(boot_id()).is_some(), "{value}");
         // Two gateways of one key would have to agree on the level.
-        gateway.stops().await;
+        gateway.stop().await;
     }
 }
 
 #[tokio::test]
 async fn a_guard_refuses_what_comes_too_late_before_it_announces_anything() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     for bad in ["", "soon", "-1", "1, 2", "5;boot=\"x\"", "1000000000000000"] {
         let answer = guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, bad)).await;
@@ -117,11 +117,11 @@ async fn a_guard_refuses_what_comes_too_late_before_it_announces_anything() {
     }
     let uptime = |ms: u64| format!("{};boot=\"{}\";uptime={ms}", wall_ms() + 60_000, boot_id().as_str());
     assert_expired(&guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, &uptime(1))).await);
-    assert_eq!((beside.origin.count("/pay"), guard.decided("expired").await), (0, 4.0));
+    assert_eq!((beside.origin.count("/pay"), guard.decision_count("expired").await), (0, 4.0));
     // No mark was moved, so an older token is still good; and so is one without the field, of an older gateway.
     let in_time = StampedRequest::new("a", 20).post("/pay").field(FIELD, &on_the_wall(5_000));
     assert_eq!(guard.send(&in_time).await.status, 200);
-    assert_eq!(guard.send(&StampedRequest::new("a", 20).g(2).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/pay")).await.status, 200);
     // The service is told the guard's own moment: `send_within` from the admission.
     let record = beside.origin.request("/pay", 2).await;
     let moment = record.request.field(FIELD).expect("stamped").as_bytes();
@@ -131,7 +131,7 @@ async fn a_guard_refuses_what_comes_too_late_before_it_announces_anything() {
 
 #[tokio::test]
 async fn a_ticket_bounds_the_moment_of_its_dispatches() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await;
     let pair = SigningKeyPair::generate(&SystemRandomness);
     let (signer, file) = (Signer::with_key(&pair), launch.home().join("keys.json"));
@@ -158,13 +158,13 @@ async fn a_ticket_bounds_the_moment_of_its_dispatches() {
     let exact = NotAfter::new(bound, None).to_string();
     assert_eq!(guard.send(&stamped(&dispatch, &ticket, &exact)).await.status, 200);
     // A ticket of an older build says nothing of it.
-    let older = dispatch.g(2).signed(&signer).post("/pay").field(FIELD, &on_the_wall(5_000));
+    let older = dispatch.with_dispatch(2).sign(&signer).post("/pay").field(FIELD, &on_the_wall(5_000));
     assert_eq!(guard.send(&older).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_filter_lets_pass_what_is_in_time_as_it_came_and_nothing_else() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = filter(beside.origin.door("filtered"));
     let filter = launch.clone().start().await;
     let answer = filter.send(&TestRequest::post("/pay")).await;
@@ -204,17 +204,17 @@ async fn a_filter_lets_pass_what_is_in_time_as_it_came_and_nothing_else() {
 
     let observing = launch.with("/enforce", "observe").start().await;
     assert_eq!(observing.send(&TestRequest::post("/pay").field(FIELD, &on_the_wall(-9))).await.status, 200);
-    observing.says("what it lets pass", |line| line.message() == "filter.observed").await;
+    observing.wait_line("what it lets pass", |line| line.message() == "filter.observed").await;
 }
 
 /// It stands still after it has looked at the moment and before it writes.
 #[tokio::test]
 async fn a_filter_that_stood_still_sends_nothing_late() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = filter(beside.origin.door("filtered"));
     let filter = launch.failpoint("before_upstream_write", "1*sleep(400)").start().await;
     let asked = filter.begin(TestRequest::post("/pay").field(FIELD, &on_the_wall(1_500)));
-    filter.stands_at("before_upstream_write").await;
+    filter.wait_at_failpoint("before_upstream_write").await;
     filter.signal(Signal::STOP);
     sleep(Duration::from_millis(1_200)).await;
     filter.signal(Signal::CONT);
@@ -238,19 +238,19 @@ pub(super) fn short(launch: GuardLaunch, endpoint: SocketAddr, not_after: &str) 
 #[tokio::test]
 async fn what_a_relay_delivers_late_is_not_begun_behind_a_filter() {
     for filtered in [true, false] {
-        let beside = GuardFixture::fresh().await;
+        let beside = GuardFixture::new().await;
         let service = beside.origin.door("service");
         let filter = filter(service).start().await;
-        let relay = DelayingRelay::before(if filtered { filter.public } else { service }).await;
+        let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
         let heeded = if filtered { "enforced" } else { "ignored" };
         let guard = short(beside.launch().await, relay.address, heeded).start().await;
-        relay.holds();
+        relay.hold();
         let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
-        relay.has(b"\r\n\r\n").await;
+        relay.wait_received(b"\r\n\r\n").await;
         assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown));
-        relay.passes();
+        relay.pass_through();
         let_in(&guard, 30).await;
-        let answers = relay.delivers().await;
+        let answers = relay.deliver().await;
         assert_eq!(answers.len(), 1, "{answers:?}");
         let begun = beside.origin.count("/old");
         assert_eq!(begun, usize::from(!filtered), "filtered: {filtered}, {answers:?}");
@@ -263,7 +263,7 @@ async fn what_a_relay_delivers_late_is_not_begun_behind_a_filter() {
 /// An instance stands still, with the request in its socket; the next one runs elsewhere.
 #[tokio::test]
 async fn an_instance_that_stood_still_begins_nothing_behind_a_filter() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let [one, two] = ["one", "two"].map(|name| beside.origin.door(name));
     let (frozen, other) = (filter(one).start().await, filter(two).start().await);
     let guard = short(beside.launch().await, frozen.public, "enforced").start().await;
@@ -271,12 +271,12 @@ async fn an_instance_that_stood_still_begins_nothing_behind_a_filter() {
     let answer = guard.send(&StampedRequest::new("a", 20).post("/old")).await;
     assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown), "{answer:?}");
     // The balancer leaves the frozen instance.
-    let launch = guard.dies().await;
+    let launch = guard.kill().await;
     let guard = launch.with("/upstream/endpoint", format!("http://{}", other.public)).start().await;
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     let_in(&guard, 30).await;
     frozen.signal(Signal::CONT);
-    frozen.says("the late request", |line| line.message().starts_with("filter.expired")).await;
+    frozen.wait_line("the late request", |line| line.message().starts_with("filter.expired")).await;
     assert_eq!((beside.origin.count("/old"), beside.origin.count("/new")), (0, 1));
 }
 
@@ -288,7 +288,7 @@ async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
         let site = TestSite::fresh().await;
         let service = site.origin.door("service");
         let filter = filter(service).start().await;
-        let relay = DelayingRelay::before(if filtered { filter.public } else { service }).await;
+        let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
         let policy = site
             .policy("gw-1")
             .with("/upstreams/ledger/endpoints", json!([format!("http://{}", relay.address)]))
@@ -301,14 +301,14 @@ async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
             _ => policy,
         };
         let gateway = Gateway::start(&policy).await;
-        relay.holds();
+        relay.hold();
         let old = gateway.begin(TestRequest::post("/pay/7").body("old"));
-        relay.has(b"old").await;
+        relay.wait_received(b"old").await;
         assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown), "{level}");
-        relay.passes();
+        relay.pass_through();
         let answer = gateway.send(&TestRequest::post("/pay/7").body("new")).await;
         assert_eq!(answer.status, 200, "{level}: {answer:?}");
-        relay.delivers().await;
+        relay.deliver().await;
         let bodies: Vec<_> = site.origin.log().on("/pay/7").filter_map(|record| record.whole).collect();
         assert_eq!(bodies.len(), if filtered { 1 } else { 2 }, "{level}, filtered: {filtered}");
     }
@@ -318,14 +318,14 @@ async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
 #[tokio::test]
 async fn a_refusal_of_a_filter_means_that_nothing_was_sent_only_where_nothing_stands_between() {
     for direct in [true, false] {
-        let beside = GuardFixture::fresh().await;
+        let beside = GuardFixture::new().await;
         let filter = filter(beside.origin.door("filtered")).start().await;
         let launch = beside.launch().await.with("/upstream/endpoint", format!("http://{}", filter.public));
         let launch = launch.with("/send_within", "300ms").with("/upstream/not_after", "enforced");
         let guard = launch.with("/upstream/direct", direct).start().await;
         filter.signal(Signal::STOP);
         let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
-        guard.series_reaches("fencegate_guard_in_flight", &[], 1.0).await;
+        guard.wait_series_at_least("fencegate_guard_in_flight", &[], 1.0).await;
         sleep(Duration::from_millis(600)).await;
         filter.signal(Signal::CONT);
         let answer = old.answer().await;
@@ -344,8 +344,8 @@ async fn a_refusal_of_a_filter_means_that_nothing_was_sent_only_where_nothing_st
 #[tokio::test]
 async fn a_sender_measures_how_far_the_clock_of_a_filter_is_from_its_own() {
     let site = TestSite::fresh().await;
-    let clock = SteppedClock::right();
-    let filter = filter(site.origin.door("filtered")).timed_by(&clock).start().await;
+    let clock = SteppedClock::start();
+    let filter = filter(site.origin.door("filtered")).with_clock(&clock).start().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", filter.public)]))

@@ -79,7 +79,7 @@ fn refuses_what_is_late(peer: &ProxyProcess, service: &MiddlewareService) {
     standstill::stop(peer.group());
     let waits = sent(port, "POST", "/frozen", &[elsewhere(2000)]);
     thread::sleep(Duration::from_millis(600));
-    standstill::go_on(peer.group());
+    standstill::resume(peer.group());
     assert_expired(&answered(waits));
     assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
     // Without the proxy the service executes what is late.

@@ -4,7 +4,7 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
     guard::Guard,
-    guarded::{GuardedSite, quick},
+    guarded::{GuardedSite, with_short_times},
     held::HeldRequest,
     history::{ATTEMPT, History},
     origin::{Act, OriginReply},
@@ -26,7 +26,7 @@ impl GuardedPair {
 
     async fn with(once: Value) -> Self {
         let guarded = GuardedSite::fresh().await;
-        let guard = quick(guarded.launch().await).start().await;
+        let guard = with_short_times(guarded.launch().await).start().await;
         let start = |name| {
             let policy = guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", once.clone());
             async move { Gateway::start(&policy).await }
@@ -36,7 +36,7 @@ impl GuardedPair {
     }
 
     fn executions(&self) -> usize {
-        let history = History::of(&self.guarded.site.origin.log());
+        let history = History::from_log(&self.guarded.site.origin.log());
         history.assert_holds();
         history.executions.len()
     }
@@ -135,12 +135,12 @@ async fn two_principals_may_use_one_name() {
 async fn a_repeat_while_the_first_is_at_work_waits_for_its_answer() {
     let it = GuardedPair::fresh().await;
     let HeldRequest { request: first, latch, .. } =
-        it.guarded.site.origin.holds_one(&it.one, ask("op-1")).await;
+        it.guarded.site.origin.hold_request(&it.one, ask("op-1")).await;
     first.hang_up();
     let second = it.two.begin(ask("op-1"));
     tokio::time::sleep(QUIET).await;
     assert!(!second.is_over());
-    latch.let_go();
+    latch.release();
     assert_outcome(&second.answer().await, 200, FencingOutcome::Replayed);
     assert_eq!(it.executions(), 1);
 }
@@ -190,7 +190,7 @@ async fn what_was_done_is_replayed_after_the_guard_and_the_gateways_have_died() 
     let first = it.one.send(&ask("op-1")).await;
     assert_outcome(&first, 200, FencingOutcome::Done);
     it.one.signal(fencegate::demo::child::Signal::KILL);
-    let _guard = it.guard.dies().await.start().await;
+    let _guard = it.guard.kill().await.start().await;
     // The guard admits no new request yet, and replays a known answer.
     let again = it.two.send(&ask("op-1")).await;
     assert_outcome(&again, 200, FencingOutcome::Replayed);
@@ -203,7 +203,7 @@ async fn a_replay_under_a_newer_token_does_not_make_the_guard_look_rolled_back()
     let it = GuardedPair::fresh().await;
     assert_outcome(&it.one.send(&ask("op-1")).await, 200, FencingOutcome::Done);
     assert_outcome(&it.two.send(&ask("op-1")).await, 200, FencingOutcome::Replayed);
-    let _guard = it.guard.stops().await.start().await;
+    let _guard = it.guard.stop().await.start().await;
     let answer = it.two.send(&ask("op-1")).await;
     assert_outcome(&answer, 200, FencingOutcome::Replayed);
     assert_outcome(&it.two.send(&ask("op-2")).await, 200, FencingOutcome::Done);

@@ -4,7 +4,7 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
     guard::Guard,
-    guarded::{GuardedSite, quick},
+    guarded::{GuardedSite, with_short_times},
     origin::{Act, OriginReply},
     site::TestSite,
 };
@@ -28,7 +28,7 @@ impl GatewayPair {
     async fn with(store: OperationStore, once: &Value) -> Self {
         let guarded = GuardedSite::fresh().await;
         let guard = match store {
-            OperationStore::Guard => Some(quick(guarded.launch().await).start().await),
+            OperationStore::Guard => Some(with_short_times(guarded.launch().await).start().await),
             OperationStore::ZooKeeper => None,
         };
         let start = |name| {

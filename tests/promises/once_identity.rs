@@ -3,9 +3,9 @@
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
-    guarded::{GuardedSite, quick},
+    guarded::{GuardedSite, with_short_times},
     origin::{Act, OriginReply},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
 };
@@ -26,7 +26,7 @@ fn assert_told(answer: &ClientResponse, status: u16, outcome: FencingOutcome) {
 fn renamed(policy: TestPolicy) -> TestPolicy {
     let text = policy.to_string();
     assert!(text.contains("\"ledger\""), "{text}");
-    TestPolicy::of_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
+    TestPolicy::from_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
 }
 
 /// The probe names the operation but not its principal. The service knows an operation of that name from another
@@ -35,7 +35,7 @@ fn renamed(policy: TestPolicy) -> TestPolicy {
 async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
     let guarded = GuardedSite::fresh().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
-    let guard = quick(guarded.launch().await).with("/journal/probe", probe).start().await;
+    let guard = with_short_times(guarded.launch().await).with("/journal/probe", probe).start().await;
     let policy = guarded
         .policy("gw-1", &[guard.public])
         .with("/routes/0/fence/once", json!({"principal": "{header.x-shop}"}));
@@ -50,7 +50,7 @@ async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
         origin.script("/ops/op-1", vec![Act::now(OriginReply::ok().status(status)); 50]);
         assert_told(&gateway.send(&of("red")).await, 409, FencingOutcome::Unknown);
     }
-    guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
+    guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
     let repeat = gateway.send(&of("red")).await;
     assert_told(&repeat, 409, FencingOutcome::Unknown);
     assert_eq!(repeat.reason(), "outcome-unknown");
@@ -61,7 +61,7 @@ async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
 #[tokio::test]
 async fn an_operation_survives_the_renaming_of_its_upstream_at_a_guard() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).start().await;
+    let guard = with_short_times(guarded.launch().await).start().await;
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
     let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
     let (one, two) = Gateway::start_both(&a, &b).await;
@@ -92,7 +92,7 @@ async fn an_operation_survives_the_renaming_of_its_upstream_in_zookeeper() {
 async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
     let guarded = GuardedSite::fresh().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "1s"});
-    let launch = quick(guarded.launch().await).with("/max_execution", "12s");
+    let launch = with_short_times(guarded.launch().await).with("/max_execution", "12s");
     let guard = launch.with("/upstream/response_timeout", "8s").with("/journal/probe", probe).start().await;
     let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", json!({}));
     let gateway = Gateway::start(&policy.with("/upstreams/ledger/response_timeout", "26s")).await;
@@ -103,8 +103,8 @@ async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
     origin.script("/ops/op-1", [slow]);
     assert_told(&gateway.send(&pay()).await, 502, FencingOutcome::Unknown);
     assert_told(&gateway.send(&pay()).await, 409, FencingOutcome::Unknown);
-    let found = guard.gauge_becomes("fencegate_guard_in_doubt", 0.0);
-    patiently("the guard to ask by itself", found, || guard.log()).await;
+    let found = guard.wait_gauge("fencegate_guard_in_doubt", 0.0);
+    wait_until("the guard to ask by itself", found, || guard.log()).await;
     let resolved = guard.metrics().await.sum("fencegate_guard_in_doubt_resolved_total", &["how=\"probe\""]);
     assert!((resolved - 1.0).abs() < 0.1, "the doubt ended by itself:\n{}", guard.log());
     let repeat = gateway.send(&pay()).await;
@@ -115,7 +115,7 @@ async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
 #[tokio::test]
 async fn what_was_named_by_its_upstream_is_known_under_that_name() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).start().await;
+    let guard = with_short_times(guarded.launch().await).start().await;
     let policy = |name, once| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", once);
     let (before, now) =
         Gateway::start_both(&policy("gw-1", json!({"scope": "ledger"})), &policy("gw-2", json!({}))).await;
@@ -180,7 +180,7 @@ fn strangers() -> [TestRequest; 6] {
 #[tokio::test]
 async fn an_answer_is_not_replayed_to_a_client_with_other_credentials() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).start().await;
+    let guard = with_short_times(guarded.launch().await).start().await;
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let origin = &guarded.site.origin;
@@ -216,7 +216,7 @@ async fn a_client_with_other_credentials_is_not_told_that_its_operation_was_done
 #[tokio::test]
 async fn a_principal_may_repeat_an_operation_with_new_credentials() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).start().await;
+    let guard = with_short_times(guarded.launch().await).start().await;
     let once = json!({"principal": "{header.x-shop}"});
     let gateway =
         Gateway::start(&guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once)).await;
@@ -240,14 +240,14 @@ async fn certificates_tell_clients_apart_also_through_another_gateway() {
         policy.with("/routes/0/fence/once", json!({}))
     };
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
-    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    tokio::join!(one.wait_ready(), two.wait_ready());
     let send = async |gateway: &Gateway, name: Option<&str>, ask: &TestRequest| {
         let secure = match name.map(|name| keys.authority.sign(&[name])) {
-            Some(signed) => keys.client().showing(signed.certificate(), signed.key()),
+            Some(signed) => keys.client().with_certificate(signed.certificate(), signed.key()),
             None => keys.client(),
         };
         let stream = secure.connect(gateway.public, "pay.example").await.expect("accepted");
-        let mut client = Http1Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+        let mut client = Http1Client::on_stream(stream, gateway.public).await.expect("speaks HTTP/1.1");
         client.send(&ask.clone().field("host", "pay.example")).await.expect("answered")
     };
     let (till, other) = (Some("till-7.example"), Some("till-8.example"));
@@ -268,7 +268,7 @@ async fn certificates_tell_clients_apart_also_through_another_gateway() {
 #[tokio::test]
 async fn two_scopes_do_not_share_their_names() {
     let site = TestSite::fresh().await;
-    let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"scope": "pay"})).route(json!({
+    let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"scope": "pay"})).with_route(json!({
         "name": "refund", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/refund/{account}"},
         "fence": {"key": "account/{path.account}", "once": {"scope": "refund"}},
     }));
@@ -291,5 +291,5 @@ async fn a_reload_tells_which_operations_will_not_be_recognised() {
     gateway.rewrite(&policy.with("/routes/0/fence/once/scope", "ledger"));
     let (_, report) = gateway.reload(&["--dry-run"]).await;
     assert_eq!(report["difference"]["forgets"], json!(["pay"]), "{report}");
-    gateway.says("a warning", |line| line.message().starts_with("config.operations_forgotten")).await;
+    gateway.wait_line("a warning", |line| line.message().starts_with("config.operations_forgotten")).await;
 }

@@ -7,10 +7,10 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::PolicyFile,
     gateway::{Gateway, command},
-    guarded::{GuardedSite, quick},
+    guarded::{GuardedSite, with_short_times},
     held::HeldRequest,
     origin::Act,
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
     zookeeper::ZnodeTree,
@@ -28,7 +28,7 @@ fn with(policy: TestPolicy, once: Value) -> TestPolicy {
 }
 
 async fn resolve(policy: &TestPolicy, reference: &str) {
-    let file = PolicyFile::of(&policy);
+    let file = PolicyFile::new(&policy);
     let output =
         command(&["once", "resolve", reference, "--as", "done", "-c", &file]).await.expect("started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -44,51 +44,51 @@ fn reference(body: &[u8]) -> String {
 async fn gateways_count_what_nobody_knows_the_outcome_of() {
     let site = TestSite::fresh().await;
     let policy = |name| with(site.policy(name), json!({}));
-    let (a, b) = (policy("gw-1").cached(), policy("gw-2"));
+    let (a, b) = (policy("gw-1").with_cached_hold(), policy("gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
-    one.series_becomes(UNKNOWN, &["store=\"zookeeper\""], 0.0).await;
+    one.wait_series(UNKNOWN, &["store=\"zookeeper\""], 0.0).await;
     let broken = fencegate_tests::origin::OriginReply::ok().status(500);
     site.origin.script("/pay/7", [Act::Reset, Act::now(broken)]);
     assert_eq!(one.send(&pay("broken")).await.status, 502);
-    one.gauge_becomes(UNKNOWN, 1.0).await;
+    one.wait_gauge(UNKNOWN, 1.0).await;
     // The tenure of this operation is kept for other requests, so the lock alone does not show the end.
     assert_eq!(one.send(&pay("failed")).await.status, 500);
-    one.gauge_becomes(UNKNOWN, 2.0).await;
-    two.gauge_becomes(UNKNOWN, 2.0).await;
+    one.wait_gauge(UNKNOWN, 2.0).await;
+    two.wait_gauge(UNKNOWN, 2.0).await;
 
-    let HeldRequest { request: running, latch, .. } = site.origin.holds_one(&one, pay("running")).await;
+    let HeldRequest { request: running, latch, .. } = site.origin.hold_request(&one, pay("running")).await;
     let three = Gateway::start(&policy("gw-3")).await;
-    three.gauge_becomes(UNKNOWN, 2.0).await;
+    three.wait_gauge(UNKNOWN, 2.0).await;
     one.signal(Signal::KILL);
     running.result().await.expect_err("killed");
-    two.gauge_becomes(UNKNOWN, 3.0).await;
-    latch.let_go();
+    two.wait_gauge(UNKNOWN, 3.0).await;
+    latch.release();
     for (name, left) in [("broken", 2.0), ("failed", 1.0), ("running", 0.0)] {
         let repeat = two.send(&pay(name)).await;
         assert_eq!(repeat.reason(), "outcome-unknown", "{repeat:?}");
         resolve(&b, &reference(&repeat.body)).await;
-        two.gauge_becomes(UNKNOWN, left).await;
-        three.gauge_becomes(UNKNOWN, left).await;
+        two.wait_gauge(UNKNOWN, left).await;
+        three.wait_gauge(UNKNOWN, left).await;
     }
 }
 
 #[tokio::test]
 async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
     let guarded = GuardedSite::fresh().await;
-    let guard = quick(guarded.launch().await).start().await;
+    let guard = with_short_times(guarded.launch().await).start().await;
     let gateway = Gateway::start(&with(guarded.policy("gw-1", &[guard.public]), json!({}))).await;
-    guard.series_becomes(UNKNOWN, &["store=\"guard\""], 0.0).await;
+    guard.wait_series(UNKNOWN, &["store=\"guard\""], 0.0).await;
     let origin = &guarded.site.origin;
     origin.script("/pay/7", [Act::Reset]);
     assert_eq!(gateway.send(&pay("broken")).await.status, 502);
-    guard.gauge_becomes(UNKNOWN, 1.0).await;
-    guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
-    guard.gauge_becomes(UNKNOWN, 1.0).await;
-    let HeldRequest { request: running, latch, .. } = origin.holds_one(&gateway, pay("running")).await;
-    guard.gauge_becomes(UNKNOWN, 1.0).await;
-    let guard = guard.dies().await.start().await;
-    latch.let_go();
-    guard.gauge_becomes(UNKNOWN, 2.0).await;
+    guard.wait_gauge(UNKNOWN, 1.0).await;
+    guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
+    guard.wait_gauge(UNKNOWN, 1.0).await;
+    let HeldRequest { request: running, latch, .. } = origin.hold_request(&gateway, pay("running")).await;
+    guard.wait_gauge(UNKNOWN, 1.0).await;
+    let guard = guard.kill().await.start().await;
+    latch.release();
+    guard.wait_gauge(UNKNOWN, 2.0).await;
     drop(running.result().await);
     for (name, left) in [("broken", 1.0), ("running", 0.0)] {
         let repeat = gateway.send(&pay(name)).await;
@@ -98,8 +98,8 @@ async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
         );
         let path = format!("/api/v1/operations/{}/resolve", reference(&repeat.body));
         let done = TestRequest::post(&path).body(json!({"outcome": "done"}).to_string());
-        assert_eq!(done.to(guard.admin).await.expect("answered").status, 200);
-        guard.gauge_becomes(UNKNOWN, left).await;
+        assert_eq!(done.send_to(guard.admin).await.expect("answered").status, 200);
+        guard.wait_gauge(UNKNOWN, left).await;
     }
 }
 
@@ -114,11 +114,11 @@ pub(crate) async fn swept(tree: &ZnodeTree, node: &str, gateway: &Gateway) {
         tree.create(&over, b"{}").await;
         tree.set(&over, &serde_json::to_vec(&record).expect("JSON")).await;
         let forgotten = async {
-            while tree.data_if_there(&over).await.is_some() {
+            while tree.try_data(&over).await.is_some() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        patiently("what is over to be forgotten", forgotten, || gateway.log()).await;
+        wait_until("what is over to be forgotten", forgotten, || gateway.log()).await;
     }
 }
 
@@ -148,7 +148,7 @@ async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
 async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
     let site = TestSite::fresh().await;
     let once = json!({"principal": "{header.x-shop}", "client_share": 3, "share": 5});
-    let policy = with(site.policy("gw-1"), once).route(json!({
+    let policy = with(site.policy("gw-1"), once).with_route(json!({
         "name": "refund", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/refund/{account}"},
         "fence": {"key": "account/{path.account}", "once": {}},
     }));
@@ -181,6 +181,6 @@ async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    patiently("the other gateway to have counted", known, || two.log()).await;
+    wait_until("the other gateway to have counted", known, || two.log()).await;
     assert_eq!(two.send(&of("blue", 1000)).await.status, 429);
 }

@@ -12,7 +12,7 @@ use fencegate_tests::{
     gateway::{Gateway, command},
     held::HeldRequest,
     origin::{Act, OriginReply},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
 };
@@ -23,7 +23,7 @@ use zookeeper_client::{Acls, Client, CreateMode};
 use self::operation::{already_done, beside_each_other, pay, policy, remembered, shelf, told, unknown};
 
 async fn operator(policy: &TestPolicy, arguments: &[&str]) -> (Option<i32>, String) {
-    let file = PolicyFile::of(&policy);
+    let file = PolicyFile::new(&policy);
     let all = [&["once"], arguments, &["-c", &file]].concat();
     let output = command(&all).await.expect("started");
     let said = [&output.stdout[..], &output.stderr].concat();
@@ -68,7 +68,7 @@ async fn what_a_killed_gateway_had_sent_is_told_as_unknown_until_somebody_says_w
     let site = TestSite::fresh().await;
     let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
-    let HeldRequest { request: lost, latch, .. } = site.origin.holds_one(&one, pay("a")).await;
+    let HeldRequest { request: lost, latch, .. } = site.origin.hold_request(&one, pay("a")).await;
     let (code, said) = operator(&b, &["list"]).await;
     assert!(code == Some(0) && said.contains("may be running"), "{said}");
     one.signal(Signal::KILL);
@@ -78,7 +78,7 @@ async fn what_a_killed_gateway_had_sent_is_told_as_unknown_until_somebody_says_w
     assert_eq!((told(&repeat), repeat.outcome()), (unknown(), Some(FencingOutcome::Unknown)));
     let problem: Value = serde_json::from_slice(&repeat.body).expect("JSON");
     let reference = problem["operation_ref"].as_str().expect("a reference").to_owned();
-    latch.let_go();
+    latch.release();
     assert_eq!(told(&two.send(&pay("a")).await), unknown());
     assert_eq!(site.origin.count("/pay/7"), 1);
 
@@ -134,8 +134,8 @@ async fn what_was_not_sent_may_run_again() {
 #[tokio::test]
 async fn of_many_repeats_at_once_one_is_sent() {
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(20));
-    let cached = |name| policy(&site, name).cached();
+    site.origin.set_work_time(Duration::from_millis(20));
+    let cached = |name| policy(&site, name).with_cached_hold();
     let (one, two) = Gateway::start_both(&cached("gw-1"), &policy(&site, "gw-2")).await;
     for round in 0..5 {
         let name = format!("op-{round}");
@@ -155,18 +155,18 @@ async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_se
     let site = TestSite::fresh().await;
     let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
-    let slow = site.origin.holds_one(&one, pay("a")).await;
+    let slow = site.origin.hold_request(&one, pay("a")).await;
     one.signal(Signal::STOP);
     assert_eq!(told(&two.send(&pay("a")).await), unknown());
     one.signal(Signal::CONT);
-    let answer = slow.finishes().await;
+    let answer = slow.finish().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     let known = async {
         while told(&two.send(&pay("a")).await) != already_done() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the outcome to be known", known, || one.log()).await;
+    wait_until("the outcome to be known", known, || one.log()).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
@@ -185,7 +185,7 @@ async fn what_is_finished_is_forgotten_in_time_and_what_is_unknown_never() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("one to be forgotten", forgotten, || gateway.log()).await;
+    wait_until("one to be forgotten", forgotten, || gateway.log()).await;
     let left = remembered(&tree).await;
     assert_eq!(left.iter().map(state).collect::<Vec<_>>(), [Some("admitted".into())]);
     assert_eq!(gateway.send(&pay("a")).await.status, 200);

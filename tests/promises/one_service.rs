@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use fencegate_tests::{
     client::TestRequest,
     gateway::PolicyFile,
-    gateway::{GatewayLaunch, command_seeing},
+    gateway::{GatewayLaunch, command_with_hosts},
     hosts::HostsFile,
     policy::TestPolicy,
     site::TestSite,
@@ -25,13 +25,13 @@ fn policy(site: &TestSite, payments: SocketAddr, reads: SocketAddr) -> TestPolic
 
 fn hosts() -> HostsFile {
     let hosts = HostsFile::none();
-    hosts.say(NAME, &["127.0.0.1"]);
+    hosts.set(NAME, &["127.0.0.1"]);
     hosts
 }
 
 async fn told(policy: &TestPolicy, hosts: &HostsFile) -> Value {
-    let file = PolicyFile::of(&policy);
-    let checked = command_seeing(hosts, &["check", "--online", "--format", "json", &file]).await;
+    let file = PolicyFile::new(&policy);
+    let checked = command_with_hosts(hosts, &["check", "--online", "--format", "json", &file]).await;
     let output = checked.expect("started");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
@@ -69,8 +69,8 @@ async fn an_ambiguous_path_is_refused_where_a_lookup_leads_to_a_service_with_fen
     let (payments, reads) = (site.origin.door("payments"), site.origin.door("reads"));
     for (reads, refused) in [(reads, false), (payments, true)] {
         let policy = policy(&site, payments, reads);
-        let gateway = GatewayLaunch::new(&policy).seeing(&hosts).start().await;
-        gateway.becomes_ready().await;
+        let gateway = GatewayLaunch::new(&policy).with_hosts(&hosts).start().await;
+        gateway.wait_ready().await;
         let before = site.origin.log().records.len();
         let answer = gateway.send(&TestRequest::get(AMBIGUOUS)).await;
         if refused {

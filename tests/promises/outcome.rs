@@ -36,12 +36,12 @@ async fn an_answer_that_never_came_in_full_is_unknown_and_its_tenure_is_never_us
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{case}");
         let (first, second) = (site.origin.request(&path, 1).await, site.origin.request(&path, 2).await);
         assert!(
-            second.stamped().number() > first.stamped().number(),
+            second.expect_token().number() > first.expect_token().number(),
             "{case}: the old tenure was used again"
         );
         assert_eq!(site.origin.count(&path), 2, "{case}: re-sent");
     }
-    silent.let_go();
+    silent.release();
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_complete_answer_is_done_unless_a_proxy_may_have_made_it() {
         assert_eq!((answer.outcome(), answer.field("x-own")), (Some(outcome), Some("kept")), "{status}");
         assert_eq!(answer.field("retry-after"), None, "{status}: not ours to say");
     }
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn an_upstream_that_nobody_can_reach_is_told_as_not_dispatched() {
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
-    site.tree().await.no_lock_is_left().await;
+    site.tree().await.assert_no_locks().await;
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn an_endpoint_that_nobody_can_reach_is_passed_over_for_one_that_answers()
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         site.origin.request("/pay/7", n).await;
     }
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// A client that closes an idle keep-alive connection must not turn the next request into an unknown one.
@@ -119,9 +119,9 @@ async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end()
     assert_eq!((early.status, early.outcome()), (413, Some(FencingOutcome::Done)));
 
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    latch.let_go();
+    latch.release();
     let ended = |log: &OriginLog| log.ended.contains(&log.records[0].connection).then_some(());
-    site.origin.when("the end of the first connection", ended).await;
+    site.origin.wait_for("the end of the first connection", ended).await;
     let log = site.origin.log();
     assert_ne!(log.records[0].connection, log.records[1].connection);
     assert!(log.records[0].whole.is_none(), "written to its end after its key was given on");

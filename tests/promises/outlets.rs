@@ -9,7 +9,7 @@ use std::{
 
 use fencegate_tests::{
     client::TestRequest, ensemble::free_ports, gateway::write_policy, guarded::GuardedSite,
-    patience::patiently, scratch, site::TestSite,
+    patience::wait_until, scratch, site::TestSite,
 };
 use tokio::task::spawn_blocking;
 
@@ -114,7 +114,7 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let key = home.path().join("key.json").display().to_string();
     run(&["keys".into(), "new".into(), key.clone()], OutputTarget::Read, OutputTarget::Read).await;
     let (policy, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
@@ -184,23 +184,23 @@ async fn a_gateway_goes_on_when_nobody_reads_its_log_any_more() {
             .policy("gw-1")
             .with("/listeners/public/address", public.to_string())
             .with("/admin/address", admin.to_string());
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let file = write_policy(home.path(), &policy.to_string());
         let mut command = Command::new(scratch::binaries().join("fencegate"));
         command.args(["run", "--init", "--workers", "1", "-c"]).arg(file);
         let gateway =
             KillOnDrop(command.stdout(outlet.open()).stderr(outlet.open()).spawn().expect("started"));
         let ready = async {
-            while !TestRequest::get("/ready").to(admin).await.is_ok_and(|answer| answer.status == 200) {
+            while !TestRequest::get("/ready").send_to(admin).await.is_ok_and(|answer| answer.status == 200) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        patiently("/ready to answer 200", ready, || format!("nobody reads it ({outlet:?})")).await;
+        wait_until("/ready to answer 200", ready, || format!("nobody reads it ({outlet:?})")).await;
         for _ in 0..3 {
             // Each refusal is a line of the log.
-            let refused = TestRequest::post("/nowhere").to(public).await.expect("an answer");
+            let refused = TestRequest::post("/nowhere").send_to(public).await.expect("an answer");
             assert_eq!(refused.status, 404, "{outlet:?}");
-            let answer = TestRequest::post("/pay/7").to(public).await.expect("an answer");
+            let answer = TestRequest::post("/pay/7").send_to(public).await.expect("an answer");
             assert_eq!(answer.status, 200, "{outlet:?}");
         }
         drop(gateway);

@@ -16,7 +16,7 @@ use fencegate_tests::{
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn keeping(site: &TestSite, name: &str) -> TestPolicy {
-    site.policy(name).keeping("60s")
+    site.policy(name).with_linger("60s")
 }
 
 /// How a gateway loses its session unawares.
@@ -29,20 +29,20 @@ enum PauseFault {
 /// The key is warm: the gateway needs no word of ZooKeeper between a request and its first byte.
 async fn a_warm_key_after(accident: PauseFault) {
     let site = TestSite::fresh().await;
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
-    let policy = keeping(&site, "victim").through(link.address());
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
+    let policy = keeping(&site, "victim").with_zookeeper(link.address());
     let next = keeping(&site, "next");
     let (victim, next) = Gateway::start_both(&policy, &next).await;
     assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let old = site.origin.request("/pay/7", 1).await.stamped();
+    let old = site.origin.request("/pay/7", 1).await.expect_token();
 
     let before = Instant::now();
     match accident {
         PauseFault::Stopped => victim.signal(Signal::STOP),
         PauseFault::CutOff => link.cut(),
     }
-    let taken = site.origin.holds_one(&next, TestRequest::post("/pay/7")).await;
-    let newer = taken.record.stamped();
+    let taken = site.origin.hold_request(&next, TestRequest::post("/pay/7")).await;
+    let newer = taken.record.expect_token();
     // A stopped victim reads these requests only when it wakes.
     let asked: Vec<_> =
         (0..8).map(|_| victim.begin(TestRequest::post("/pay/7").field("Prefer", "wait=1"))).collect();
@@ -54,14 +54,14 @@ async fn a_warm_key_after(accident: PauseFault) {
     }
     let written = site.origin.log().bytes_since("victim", before);
     assert!(written.is_empty(), "{accident:?}: {}", String::from_utf8_lossy(&written));
-    assert_eq!(taken.finishes().await.status, 200);
+    assert_eq!(taken.finish().await.status, 200);
 
     link.mend();
-    victim.becomes_ready().await;
+    victim.wait_ready().await;
     let answer = victim.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200, "serves again by itself");
     assert!(old < newer && Some(newer) < answer.token(), "{old} {newer} {answer:?}");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -77,19 +77,19 @@ async fn a_gateway_that_is_cut_off_writes_not_one_byte_under_a_tenure_it_kept() 
 /// The whole queue of a key goes through the check, not only its first.
 #[tokio::test]
 async fn stopping_gateways_with_hot_keys_breaks_no_promise() {
-    let site = TestSite::fresh().await.comparing();
-    site.origin.works_for(Duration::from_millis(5));
+    let site = TestSite::fresh().await.with_comparison();
+    site.origin.set_work_time(Duration::from_millis(5));
     let (victim, next) = Gateway::start_both(&keeping(&site, "victim"), &keeping(&site, "next")).await;
-    let plan = LoadPlan::paying(&[&victim, &next], 2, 8, 5000);
+    let plan = LoadPlan::payments(&[&victim, &next], 2, 8, 5000);
     let load = Load::start("load", &plan);
     for _ in 0..2 {
-        site.origin.sees_more("victim", 30).await;
+        site.origin.wait_more("victim", 30).await;
         victim.signal(Signal::STOP);
         // Until the session is over, every key that the victim holds is blocked.
         tokio::time::sleep(SESSION_TIMEOUT).await;
-        site.origin.sees_more("next", 60).await;
+        site.origin.wait_more("next", 60).await;
         victim.signal(Signal::CONT);
     }
-    site.origin.sees_more("victim", 30).await;
-    load.keeps_its_promises(&site.origin, 4).await;
+    site.origin.wait_more("victim", 30).await;
+    load.assert_promises(&site.origin, 4).await;
 }

@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, frames::FrameClient},
     gateway::Gateway,
     origin::{Act, OriginReply},
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     site::TestSite,
     wire::WireMessage,
 };
@@ -30,8 +30,11 @@ fn refused(status: &str, reason: &str) -> (String, String, String) {
 
 /// Reads to the end of the connection, and returns the answer if one came.
 async fn ends(gateway: &Gateway, mut client: RawClient) -> Option<WireMessage> {
-    let last = patiently("the end of the connection", client.answer(), || gateway.log()).await.ok()?;
-    patiently("the end of the connection", client.answer(), || gateway.log()).await.expect_err("closed");
+    let last =
+        wait_until("the end of the connection", client.read_response(), || gateway.log()).await.ok()?;
+    wait_until("the end of the connection", client.read_response(), || gateway.log())
+        .await
+        .expect_err("closed");
     Some(last)
 }
 
@@ -46,14 +49,14 @@ async fn a_head_that_comes_too_slowly_is_told_so_on_every_request_of_a_connectio
     for before in [0, 2] {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
         for _ in 0..before {
-            client.say("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
-            assert_eq!(client.answer().await.expect("answered").word(1), "200");
+            client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+            assert_eq!(client.read_response().await.expect("answered").word(1), "200");
         }
         // Bytes that arrive do not extend the time.
         let began = Instant::now();
-        client.say("GET /x HTTP/1.1\r\n").await.expect("connected");
+        client.send("GET /x HTTP/1.1\r\n").await.expect("connected");
         tokio::time::sleep(Duration::from_millis(200)).await;
-        client.say("Host: a\r\n").await.expect("connected");
+        client.send("Host: a\r\n").await.expect("connected");
         let answer = ends(&gateway, client).await.expect("told");
         let took = began.elapsed();
         assert_eq!(reason(&answer), refused("408", "slow-request"), "{answer:?}");
@@ -72,12 +75,12 @@ async fn a_head_that_comes_too_slowly_is_told_so_on_every_request_of_a_connectio
 async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
     let site = TestSite::alone().await;
     let gateway = with(&site, json!({"idle": "400ms", "request_headers": "5s"})).await;
-    site.origin.works_for(Duration::from_secs(1));
+    site.origin.set_work_time(Duration::from_secs(1));
     let mut client = Http1Client::connect(gateway.public).await.expect("listens");
     assert_eq!(client.send(&TestRequest::get("/x")).await.expect("longer than `idle`").status, 200);
     let mut raw = RawClient::connect(gateway.public).await.expect("listens");
-    raw.say("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
-    assert_eq!(raw.answer().await.expect("answered").word(1), "200");
+    raw.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+    assert_eq!(raw.read_response().await.expect("answered").word(1), "200");
     let idle = Instant::now();
     assert!(ends(&gateway, raw).await.is_none(), "nothing was asked");
     let took = idle.elapsed();
@@ -85,7 +88,7 @@ async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
 
     let streams = Http2Client::connect(gateway.public).await.expect("listens");
     assert_eq!(streams.send(&TestRequest::get("/x")).await.expect("longer than `idle`").status, 200);
-    patiently("GOAWAY", streams.closed(), || gateway.log()).await.expect("in order");
+    wait_until("GOAWAY", streams.wait_closed(), || gateway.log()).await.expect("in order");
     assert_eq!(timed_out(&gateway, "idle").await, 3.0);
 }
 
@@ -94,22 +97,22 @@ async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
 async fn an_unfenced_upload_may_take_long_and_may_not_pause() {
     let site = TestSite::alone().await;
     let policy =
-        site.policy("gw-1").with("/listeners/public/timeouts", json!({"request_body": "400ms"})).route(
+        site.policy("gw-1").with("/listeners/public/timeouts", json!({"request_body": "400ms"})).with_route(
             json!({"name": "up", "upstream": "ledger", "match": {"path": "/up/{rest...}"}, "fence": "none"}),
         );
     let gateway = Gateway::start(&policy).await;
     let head = "PUT /up/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n";
     let mut steady = RawClient::connect(gateway.public).await.expect("listens");
-    steady.say(head).await.expect("connected");
+    steady.send(head).await.expect("connected");
     for byte in ["1", "2", "3", "4", "5", "6", "7", "8"] {
         tokio::time::sleep(Duration::from_millis(150)).await;
-        steady.say(byte).await.expect("connected");
+        steady.send(byte).await.expect("connected");
     }
-    assert_eq!(steady.answer().await.expect("answered").word(1), "200");
+    assert_eq!(steady.read_response().await.expect("answered").word(1), "200");
 
     let mut pausing = RawClient::connect(gateway.public).await.expect("listens");
-    pausing.say(head).await.expect("connected");
-    pausing.say("1234").await.expect("connected");
+    pausing.send(head).await.expect("connected");
+    pausing.send("1234").await.expect("connected");
     let answer = ends(&gateway, pausing).await.expect("told");
     let wanted = ("408".to_owned(), "slow-request".to_owned(), "unknown".to_owned());
     assert_eq!(reason(&answer), wanted, "{answer:?}");
@@ -123,20 +126,21 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset_and_forgotten() {
     let large = || Act::now(OriginReply::with_body(vec![7; 32 * MIB]));
     site.origin.script("/large", [large(), large()]);
     let mut slow = RawClient::connect_narrow(gateway.public).await.expect("listens");
-    slow.say("GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
-    assert_eq!(slow.head().await.expect("a head").word(1), "200");
-    gateway.series_becomes("fencegate_client_timeouts_total", &["limit=\"response_write\""], 1.0).await;
+    slow.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+    assert_eq!(slow.read_head().await.expect("a head").word(1), "200");
+    gateway.wait_series("fencegate_client_timeouts_total", &["limit=\"response_write\""], 1.0).await;
     let mut rest = WireMessage::default();
     rest.fields.push(("content-length".to_owned(), (32 * MIB).to_string()));
-    let cut =
-        patiently("the reset", slow.body(&mut rest), || gateway.log()).await.expect_err("not the whole");
+    let cut = wait_until("the reset", slow.read_body(&mut rest), || gateway.log())
+        .await
+        .expect_err("not the whole");
     assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset, "{cut}");
 
     // The same where the window of one stream is closed: the gateway ends the connection.
     let streams = FrameClient::without_window(gateway.public).await;
-    streams.asks_and_takes_nothing("/large").await;
+    streams.get_without_reading("/large").await;
     assert_eq!(timed_out(&gateway, "response_write").await, 2.0);
-    gateway.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
+    gateway.wait_gauge("fencegate_requests_in_flight", 0.0).await;
 }
 
 #[tokio::test]
@@ -159,8 +163,8 @@ async fn what_the_http_library_cannot_read_is_refused_in_our_words_and_counted()
     for (word, status, bytes) in &cases {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
         // The bad bytes follow an answered request, and arrive in one piece with it.
-        client.say(format!("GET /x HTTP/1.1\r\nHost: a\r\n\r\n{bytes}")).await.expect("connected");
-        assert_eq!(client.answer().await.expect("answered").word(1), "200");
+        client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\n\r\n{bytes}")).await.expect("connected");
+        assert_eq!(client.read_response().await.expect("answered").word(1), "200");
         let answer = ends(&gateway, client).await.expect("told");
         assert_eq!(reason(&answer), refused(status, word), "{answer:?}");
         assert_eq!(answer.field("fencing-outcome"), Some("not-dispatched"));
@@ -186,9 +190,10 @@ async fn an_answer_that_imitates_the_librarys_refusal_passes_as_it_is() {
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let get = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
     // All requests arrive at once, with garbage behind them.
-    client.say(format!("{get}{get}{get}{get}GARBAGE\r\n\r\n")).await.expect("connected");
+    client.send(format!("{get}{get}{get}{get}GARBAGE\r\n\r\n")).await.expect("connected");
     for body in ["", imitated, "", imitated] {
-        let answer = patiently("an answer", client.answer(), || gateway.log()).await.expect("answered");
+        let answer =
+            wait_until("an answer", client.read_response(), || gateway.log()).await.expect("answered");
         assert_eq!(String::from_utf8_lossy(&answer.body), body);
         assert_eq!(answer.word(1), if body.is_empty() { "400" } else { "200" });
         assert_eq!(answer.field("content-type"), None);
@@ -204,8 +209,9 @@ async fn a_refusal_arrives_although_the_client_goes_on_sending() {
     for _ in 0..20 {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
         let head = format!("GET /x HTTP/1.1\r\nHost: a\r\nX-A: {}", "x".repeat(MIB / 2));
-        drop(client.say(head).await);
-        let answer = patiently("an answer", client.answer(), || gateway.log()).await.expect("it arrives");
+        drop(client.send(head).await);
+        let answer =
+            wait_until("an answer", client.read_response(), || gateway.log()).await.expect("it arrives");
         assert_eq!(reason(&answer), refused("431", "header-too-large"));
     }
     let answer = gateway.send(&TestRequest::post("/pay/7").body(vec![0; 3 * MIB])).await;

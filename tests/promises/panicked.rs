@@ -7,7 +7,7 @@ use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
     history::History,
     origin::{Act, Latch, OriginReply},
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -23,7 +23,9 @@ const WAIT: &str = "30s";
 
 /// The policy of a gateway whose session outlives the test and ends none of its waits.
 fn patient(site: &TestSite, name: &str) -> TestPolicy {
-    site.unswept(name).with("/routes/0/fence/wait", WAIT).with("/upstreams/ledger/response_timeout", "30s")
+    site.policy_without_janitor(name)
+        .with("/routes/0/fence/wait", WAIT)
+        .with("/upstreams/ledger/response_timeout", "30s")
 }
 
 async fn beside(site: &TestSite) -> Gateway {
@@ -33,7 +35,7 @@ async fn beside(site: &TestSite) -> Gateway {
 async fn panicking(site: &TestSite, failpoint: &str, hold: Value) -> Gateway {
     let policy = patient(site, "gw-1").with("/defaults/hold", hold);
     let gateway = GatewayLaunch::new(&policy).failpoint(failpoint, "1*panic").start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     gateway
 }
 
@@ -56,33 +58,33 @@ async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node(
         assert!(told.took() < SOON, "it waited in vain: {:?}", told.took());
         serves_at_once(&gateway, "/pay/7").await;
         serves_at_once(&other, "/pay/7").await;
-        tree.no_lock_is_left().await;
+        tree.assert_no_locks().await;
     }
 }
 
 /// The same, with a route that holds two keys at once.
 async fn panicking_over_a_set(site: &TestSite, failpoint: &str) -> Gateway {
-    let policy = patient(site, "gw-1").route(json!({
+    let policy = patient(site, "gw-1").with_route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "wait": WAIT},
     }));
     let gateway = GatewayLaunch::new(&policy).failpoint(failpoint, "1*panic").start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     gateway
 }
 
 /// Returns when the gateway has panicked and the waiters of that tenure are refused. A later request waits for the
 /// next tenure.
 async fn panics(gateway: &Gateway) {
-    gateway.says("the panic", |line| line.message().starts_with("lock.failed")).await;
+    gateway.wait_line("the panic", |line| line.message().starts_with("lock.failed")).await;
     // Polls: no event tells which keys are held.
     let given_up = async {
         while takes_more(gateway).await {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    patiently("the tenure to end", given_up, || gateway.log()).await;
+    wait_until("the tenure to end", given_up, || gateway.log()).await;
 }
 
 /// True if a new request may join a tenure that is kept.
@@ -101,7 +103,7 @@ async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_
     let gateway = panicking_over_a_set(&site, "after_create_sent").await;
     assert_eq!(gateway.send(&TestRequest::post("/move/6/7")).await.status, 503);
     serves_at_once(&gateway, "/move/7/6").await;
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
 }
 
 /// The request in flight is not disturbed. Later requests wait for its end, at this gateway and at the other one.
@@ -111,19 +113,19 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
         let site = TestSite::fresh().await;
         let tree = site.tree().await;
         let (gateway, other) = tokio::join!(panicking(&site, "while_watching", hold()), beside(&site));
-        let first = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        let first = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
         panics(&gateway).await;
         let next = [gateway.begin(TestRequest::post("/pay/7")), other.begin(TestRequest::post("/pay/7"))];
         sleep(QUIET).await;
         assert_eq!(site.origin.count("/pay/7"), 1, "held twice");
-        let answer = first.finishes().await;
+        let answer = first.finish().await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         for next in next {
             assert_eq!(next.answer().await.status, 200);
         }
         serves_at_once(&gateway, "/pay/7").await;
-        tree.no_lock_is_left().await;
-        History::of(&site.origin.log()).assert_holds();
+        tree.assert_no_locks().await;
+        History::from_log(&site.origin.log()).assert_holds();
     }
 }
 
@@ -134,19 +136,19 @@ async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_reques
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_watching"), beside(&site));
-    let first = site.origin.holds_one(&gateway, TestRequest::post("/move/6/7")).await;
+    let first = site.origin.hold_request(&gateway, TestRequest::post("/move/6/7")).await;
     panics(&gateway).await;
     let next = [gateway.begin(TestRequest::post("/pay/6")), other.begin(TestRequest::post("/pay/7"))];
     sleep(QUIET).await;
     assert_eq!((site.origin.count("/pay/6"), site.origin.count("/pay/7")), (0, 0), "held twice");
-    let answer = first.finishes().await;
+    let answer = first.finish().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     for next in next {
         assert_eq!(next.answer().await.status, 200);
     }
     serves_at_once(&gateway, "/move/7/6").await;
-    tree.no_lock_is_left().await;
-    History::of(&site.origin.log()).assert_holds();
+    tree.assert_no_locks().await;
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// The waiting request is refused and gives up its place at all of its keys. The holder at the other gateway is not
@@ -166,16 +168,16 @@ async fn a_panic_while_a_key_is_waited_for_costs_one_request_and_leaves_no_node(
 /// The other gateway holds one of the keys.
 async fn waits_and_panics(site: &TestSite, gateway: &Gateway, other: &Gateway, path: &str) {
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(other, TestRequest::post("/pay/7")).await;
+    let holder = site.origin.hold_request(other, TestRequest::post("/pay/7")).await;
     let told = gateway.send(&TestRequest::post(path)).await;
     assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
     // A request that waits in vain gets 423.
     assert_eq!(told.outcome(), Some(FencingOutcome::NotDispatched));
-    tree.so_many_wait(0).await;
-    assert_eq!(holder.finishes().await.status, 200);
+    tree.wait_waiters(0).await;
+    assert_eq!(holder.finish().await.status, 200);
     serves_at_once(gateway, path).await;
-    tree.no_lock_is_left().await;
-    History::of(&site.origin.log()).assert_holds();
+    tree.assert_no_locks().await;
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// The task of the request has ended, and its upstream still works. Where no service compares tokens, the key rests
@@ -186,7 +188,7 @@ async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_h
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let ours = |name| {
-            site.unswept(name)
+            site.policy_without_janitor(name)
                 .with("/defaults/hold", hold())
                 .with("/upstreams/ledger/fencing", "none")
                 .with("/upstreams/ledger/response_timeout", "1500ms")
@@ -195,7 +197,7 @@ async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_h
         let (first_policy, other_policy) = (ours("gw-1"), ours("gw-2"));
         let gateway =
             GatewayLaunch::new(&first_policy).failpoint("after_answer_head", "1*panic").start().await;
-        gateway.becomes_ready().await;
+        gateway.wait_ready().await;
         let other = Gateway::start(&other_policy).await;
         let latch = Latch::default();
         site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), OriginReply::ok())]);
@@ -207,6 +209,6 @@ async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_h
             assert_eq!(next.answer().await.status, 200);
             assert!(began.elapsed() >= TIME, "given on after {:?}", began.elapsed());
         }
-        latch.let_go();
+        latch.release();
     }
 }

@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::Gateway,
     load::{Load, LoadPlan},
-    patience::patiently,
+    patience::wait_until,
     site::TestSite,
     zookeeper::ZnodeTree,
 };
@@ -26,7 +26,7 @@ async fn nothing_is_left(tree: &ZnodeTree) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the parents of all keys to go", gone, || "parents").await;
+    wait_until("the parents of all keys to go", gone, || "parents").await;
 }
 
 async fn used_once_each(hold: Value) {
@@ -51,7 +51,7 @@ async fn keys_that_are_used_once_each_leave_nothing_behind() {
 #[tokio::test]
 async fn sets_of_keys_that_are_used_once_leave_nothing_behind() {
     let site = TestSite::fresh().await;
-    let policy = site.policy("gw-1").route(json!({
+    let policy = site.policy("gw-1").with_route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
@@ -75,7 +75,8 @@ async fn keys_that_are_fought_for_leave_nothing_behind_and_refuse_nobody() {
             "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
         })
     };
-    let policy = |name| site.policy(name).with("/defaults/hold", json!({"mode": "strict"})).route(route());
+    let policy =
+        |name| site.policy(name).with("/defaults/hold", json!({"mode": "strict"})).with_route(route());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let plan = LoadPlan {
         gateways: vec![one.public, two.public],

@@ -30,25 +30,25 @@ enum PauseFault {
 async fn a_pause_before_the_check(accident: PauseFault) {
     let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = site.policy("victim").through(relay.address());
-    let victim = site.pausing(&policy, "before_upstream_write", PAUSE).await;
+    let policy = site.policy("victim").with_zookeeper(relay.address());
+    let victim = site.gateway_paused_at(&policy, "before_upstream_write", PAUSE).await;
     let next = site.gateway("next").await;
 
     let asked = victim.begin(TestRequest::post("/pay/7"));
-    victim.stands_at("before_upstream_write").await;
+    victim.wait_at_failpoint("before_upstream_write").await;
     match accident {
         PauseFault::Stopped => victim.signal(Signal::STOP),
         PauseFault::CutOff => drop(relay),
     }
     // ZooKeeper has given the lock away; whatever the victim writes from here on would overlap.
-    let successor = site.origin.holds_one(&next, TestRequest::post("/pay/7")).await;
+    let successor = site.origin.hold_request(&next, TestRequest::post("/pay/7")).await;
     victim.signal(Signal::CONT);
     let answer = asked.answer().await;
 
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"), "{accident:?}");
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(answer.field("retry-after").is_some());
-    assert_eq!(successor.finishes().await.status, 200);
+    assert_eq!(successor.finish().await.status, 200);
     let written: Vec<_> =
         site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").cloned().collect();
     assert!(written.is_empty(), "{accident:?}: written under a lost lock: {written:?}");
@@ -67,23 +67,23 @@ async fn a_holder_cut_off_from_zookeeper_before_its_check_writes_not_one_byte() 
 /// No check closes the gap between the check and the write. An upstream that compares tokens closes it.
 #[tokio::test]
 async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() {
-    let site = TestSite::fresh().await.comparing();
-    let victim = site.pausing(&site.policy("victim"), "after_proof_check", PAUSE).await;
+    let site = TestSite::fresh().await.with_comparison();
+    let victim = site.gateway_paused_at(&site.policy("victim"), "after_proof_check", PAUSE).await;
     let next = site.gateway("next").await;
 
     let asked = victim.begin(TestRequest::post("/pay/7"));
-    victim.stands_at("after_proof_check").await;
+    victim.wait_at_failpoint("after_proof_check").await;
     victim.signal(Signal::STOP);
     // ZooKeeper has given the lock away; whatever the victim writes from here on would overlap.
-    let successor = site.origin.holds_one(&next, TestRequest::post("/pay/7")).await;
-    let newer = successor.record.stamped();
-    assert_eq!(successor.finishes().await.status, 200);
+    let successor = site.origin.hold_request(&next, TestRequest::post("/pay/7")).await;
+    let newer = successor.record.expect_token();
+    assert_eq!(successor.finish().await.status, 200);
     victim.signal(Signal::CONT);
     let answer = asked.answer().await;
 
     let late = site.origin.request("/pay/7", 2).await;
     assert_eq!(late.gateway, "victim");
-    assert!(late.stamped() < newer && late.stale, "{late:?}");
+    assert!(late.expect_token() < newer && late.stale, "{late:?}");
     assert_eq!((answer.status, answer.field("fencing-refusal")), (412, None), "passed on, without our field");
     assert_eq!(
         answer.field("fencing-outcome").map(|value| value.starts_with("done; proof=lost")),
@@ -102,21 +102,21 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
 
     let mut firsts = Vec::new();
     for path in &paths {
-        firsts.push(site.origin.holds_one(&next, TestRequest::post(path)).await);
+        firsts.push(site.origin.hold_request(&next, TestRequest::post(path)).await);
     }
     let mut asked: Vec<PendingRequest> =
         paths.iter().map(|path| victim.begin(TestRequest::post(path))).collect();
-    tree.locks_become("a waiter behind each holder", |locks| locks.len() == 2 * KEYS).await;
+    tree.wait_locks("a waiter behind each holder", |locks| locks.len() == 2 * KEYS).await;
 
     victim.signal(Signal::STOP);
     for first in firsts {
-        assert_eq!(first.finishes().await.status, 200);
+        assert_eq!(first.finish().await.status, 200);
     }
     // The victim reads these requests only when it wakes.
     asked.extend(paths.iter().map(|path| victim.begin(TestRequest::post(path))));
     let mut successors = Vec::new();
     for path in &paths {
-        successors.push(site.origin.holds_one(&next, TestRequest::post(path)).await);
+        successors.push(site.origin.hold_request(&next, TestRequest::post(path)).await);
     }
     let woken = Instant::now();
     victim.signal(Signal::CONT);
@@ -129,28 +129,28 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
     let written = site.origin.log().bytes_since("victim", woken);
     assert!(written.is_empty(), "written after waking: {}", String::from_utf8_lossy(&written));
     for successor in successors {
-        assert_eq!(successor.finishes().await.status, 200);
+        assert_eq!(successor.finish().await.status, 200);
     }
-    victim.becomes_ready().await;
+    victim.wait_ready().await;
     assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200, "serves again by itself");
 }
 
 async fn stopping_under_load(hold: fn(TestPolicy) -> TestPolicy) {
-    let site = TestSite::fresh().await.comparing();
-    site.origin.works_for(Duration::from_millis(5));
+    let site = TestSite::fresh().await.with_comparison();
+    site.origin.set_work_time(Duration::from_millis(5));
     let (victim, next) = Gateway::start_both(&hold(site.policy("victim")), &hold(site.policy("next"))).await;
-    let plan = LoadPlan::paying(&[&victim, &next], 3, 9, 3000);
+    let plan = LoadPlan::payments(&[&victim, &next], 3, 9, 3000);
     let load = Load::start("load", &plan);
     for _ in 0..2 {
-        site.origin.sees_more("victim", 30).await;
+        site.origin.wait_more("victim", 30).await;
         victim.signal(Signal::STOP);
         // Until the session is over, every key whose lock the victim holds is blocked.
         tokio::time::sleep(SESSION_TIMEOUT).await;
-        site.origin.sees_more("next", 60).await;
+        site.origin.wait_more("next", 60).await;
         victim.signal(Signal::CONT);
     }
-    site.origin.sees_more("victim", 30).await;
-    load.keeps_its_promises(&site.origin, 30).await;
+    site.origin.wait_more("victim", 30).await;
+    load.assert_promises(&site.origin, 30).await;
 }
 
 #[tokio::test]
@@ -160,21 +160,22 @@ async fn stopping_a_gateway_under_load_breaks_no_promise() {
 
 #[tokio::test]
 async fn stopping_a_gateway_that_keeps_tenures_under_load_breaks_no_promise() {
-    stopping_under_load(TestPolicy::cached).await;
+    stopping_under_load(TestPolicy::with_cached_hold).await;
 }
 
 /// This log line tells a pause from a cut network.
 #[tokio::test]
 async fn a_zookeeper_that_does_not_answer_is_no_pause_of_the_process() {
     let site = TestSite::fresh().await;
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
-    let policy = site.policy("victim").with("/zookeeper/session_timeout", "6s").through(link.address());
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
+    let policy =
+        site.policy("victim").with("/zookeeper/session_timeout", "6s").with_zookeeper(link.address());
     let victim = Gateway::start(&policy).await;
     link.lose_all();
-    victim.says("that heartbeats are lost", |line| line.message() == "heartbeat not acknowledged").await;
+    victim.wait_line("that heartbeats are lost", |line| line.message() == "heartbeat not acknowledged").await;
     link.cut();
     link.mend();
-    victim.becomes_ready().await;
+    victim.wait_ready().await;
     // A busy machine pauses everybody a little.
     let log = victim.log();
     let long = log.lines().find(|line| line.contains("process.paused") && !line.contains("ms\""));

@@ -6,7 +6,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, Http1Client, RawClient, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
     zookeeper::ZnodeTree,
@@ -18,12 +18,13 @@ use crate::tls::TlsFiles;
 
 fn listening(site: &TestSite, name: &str) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
-    site.policy(name).cached().with("/peer", peer)
+    site.policy(name).with_cached_hold().with("/peer", peer)
 }
 
 /// The address at which other gateways reach this one.
 async fn door(gateway: &Gateway) -> SocketAddr {
-    let line = gateway.says("where gateways are listened to", |line| line.field("listener") == "peer").await;
+    let line =
+        gateway.wait_line("where gateways are listened to", |line| line.field("listener") == "peer").await;
     line.field("address").parse().expect("an address")
 }
 
@@ -119,31 +120,31 @@ async fn gateways_show_each_other_certificates_where_the_policy_says_so() {
     let (_, pass) = told(&site.tree().await, "gw-1").await;
     let shows = |keys: &TlsFiles, name| {
         let signed = keys.authority.sign(&[name]);
-        keys.client().showing(signed.certificate(), signed.key())
+        keys.client().with_certificate(signed.certificate(), signed.key())
     };
     let stranger = others.authority.sign(&["gw-2"]);
     for (who, secure, comes_in) in [
         ("a gateway", shows(&keys, "gw-2"), true),
-        ("a stranger", keys.client().showing(stranger.certificate(), stranger.key()), false),
+        ("a stranger", keys.client().with_certificate(stranger.certificate(), stranger.key()), false),
         ("nobody", keys.client(), false),
     ] {
         let asked = async {
             let stream = secure.connect(door, "127.0.0.1").await?;
-            Http1Client::over(stream, door).await?.send(&TestRequest::post("/pay/7")).await
+            Http1Client::on_stream(stream, door).await?.send(&TestRequest::post("/pay/7")).await
         };
-        let answer = patiently(who, asked, || gateway.log()).await;
+        let answer = wait_until(who, asked, || gateway.log()).await;
         // With a certificate that it accepts, the gateway asks for the pass.
         assert_eq!(answer.as_ref().is_ok_and(is_forbidden), comes_in, "{who}: {answer:?}");
     }
     let mut plain = RawClient::connect(door).await.expect("listens");
     let line = format!("pass={pass}; key=account/7; wait=1000; from=gw-x");
     plain
-        .say(format!(
+        .send(format!(
             "POST /pay/7 HTTP/1.1\r\nHost: a\r\nFencing-Forwarded: {line}\r\nContent-Length: 0\r\n\r\n"
         ))
         .await
         .expect("sent");
-    let answer = plain.answer().await.expect("an answer");
+    let answer = plain.read_response().await.expect("an answer");
     assert_eq!(answer.word(1), "400", "{answer:?}");
     assert_eq!(site.origin.count("/pay/7"), 0);
 }
@@ -154,12 +155,13 @@ async fn an_address_that_is_taken_and_files_that_are_not_there_end_the_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
     let policy = listening(&site, "gw-1").with("/peer/address", address.clone());
-    let said = GatewayLaunch::new(&policy).fails().await;
+    let said = GatewayLaunch::new(&policy).expect_start_failure().await;
     assert!(said.contains(&format!("FG0527: listen on {address}, the peer listener")), "{said}");
     assert!(said.contains("`ss -ltnp`"), "{said}");
     let tls =
         json!({"certificate_file": "/nowhere.pem", "key_file": "/nowhere.key", "ca_file": "/nowhere.pem"});
-    let said = GatewayLaunch::new(&listening(&site, "gw-1").with("/peer/tls", tls)).fails().await;
+    let said =
+        GatewayLaunch::new(&listening(&site, "gw-1").with("/peer/tls", tls)).expect_start_failure().await;
     assert!(said.contains("FG0510") && said.contains("/nowhere.pem"), "{said}");
 }
 
@@ -171,23 +173,23 @@ async fn who_says_nothing_or_nonsense_is_sent_away() {
     let door = door(&gateway).await;
     let mut silent = tokio::net::TcpStream::connect(door).await.expect("listens");
     let mut said = Vec::new();
-    let read = patiently("the end", silent.read_to_end(&mut said), || gateway.log()).await;
+    let read = wait_until("the end", silent.read_to_end(&mut said), || gateway.log()).await;
     assert_eq!(read.expect("an orderly end"), 0);
     for nonsense in
         ["\0\u{1}\u{2}\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\r\nHost a\r\n\r\n"]
     {
         let mut raw = RawClient::connect(door).await.expect("listens");
-        raw.say(nonsense).await.expect("sent");
-        let answer = patiently(nonsense, raw.answer(), || gateway.log()).await;
+        raw.send(nonsense).await.expect("sent");
+        let answer = wait_until(nonsense, raw.read_response(), || gateway.log()).await;
         assert!(answer.is_err() || answer.as_ref().is_ok_and(|a| a.word(1) == "400"), "{answer:?}");
     }
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
 }
 
 #[tokio::test]
 async fn it_stands_in_only_for_a_key_that_it_keeps_and_that_both_derive() {
     let site = TestSite::fresh().await;
-    let policy = listening(&site, "gw-1").keeping("20s");
+    let policy = listening(&site, "gw-1").with_linger("20s");
     let gateway = Gateway::start(&policy).await;
     let door = door(&gateway).await;
     let (_, pass) = told(&site.tree().await, "gw-1").await;
@@ -209,7 +211,7 @@ async fn it_stands_in_only_for_a_key_that_it_keeps_and_that_both_derive() {
     let answer = client.send(&ask).await.expect("answered");
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     let token = answer.token().expect("a token");
-    assert!(token.same_tenure(kept) && token > kept, "of the same tenure: {token} after {kept}");
+    assert!(token.same_grant(kept) && token > kept, "of the same tenure: {token} after {kept}");
     assert_eq!((site.origin.count("/pay/7"), site.origin.count("/read")), (2, 0));
     let request = site.origin.request("/pay/7", 2).await.request;
     assert_eq!(request.field("fencing-forwarded"), None, "{request:?}");
@@ -228,8 +230,8 @@ async fn who_connects_is_told_a_proof_of_the_pass_at_this_listener_alone() {
     let (_, pass) = told(&site.tree().await, "gw-1").await;
     let asks = async |address, line: &str| {
         let mut raw = RawClient::connect(address).await.expect("listens");
-        raw.say(question(line)).await.expect("sent");
-        let answer = patiently(line, raw.head(), || gateway.log()).await.expect("an answer");
+        raw.send(question(line)).await.expect("sent");
+        let answer = wait_until(line, raw.read_head(), || gateway.log()).await.expect("an answer");
         answer.field("fencing-forwarded").map(str::to_owned)
     };
     let [one, two] = ["1", "2"].map(|digit| format!("nonce={}", digit.repeat(64)));
@@ -247,16 +249,16 @@ async fn who_connects_is_told_a_proof_of_the_pass_at_this_listener_alone() {
 async fn who_finds_no_place_is_turned_away_before_anything_is_sent_on() {
     let site = TestSite::fresh().await;
     let policy = listening(&site, "gw-1").with("/listeners/public/limits", json!({"connections": 1}));
-    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
+    let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
     let door = door(&gateway).await;
     let one = format!("nonce={}", "1".repeat(64));
     let mut first = RawClient::connect(door).await.expect("listens");
-    first.say(question(&one)).await.expect("sent");
-    first.head().await.expect("a place");
+    first.send(question(&one)).await.expect("sent");
+    first.read_head().await.expect("a place");
     let mut second = tokio::net::TcpStream::connect(door).await.expect("listens");
     let mut said = Vec::new();
-    let ended = patiently("the end", second.read_to_end(&mut said), || gateway.log()).await;
+    let ended = wait_until("the end", second.read_to_end(&mut said), || gateway.log()).await;
     assert!(ended.is_err() || said.is_empty(), "{said:?}");
-    first.say(question(&one)).await.expect("sent");
-    first.head().await.expect("whoever has a place keeps it");
+    first.send(question(&one)).await.expect("sent");
+    first.read_head().await.expect("whoever has a place keeps it");
 }

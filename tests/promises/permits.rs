@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    crowd::{RestartLoad, most_at_once},
+    crowd::{RestartLoad, max_concurrent},
     gateway::Gateway,
     guarded::GuardedSite,
     policy::TestPolicy,
@@ -27,7 +27,7 @@ async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits
     let (one, two) = Gateway::start_both(&several(site.policy("gw-1")), &several(site.policy("gw-2"))).await;
     let mut held = Vec::new();
     for count in 0..PERMITS {
-        held.push(site.origin.holds_one([&one, &two][count % 2], TestRequest::post("/pay/7")).await);
+        held.push(site.origin.hold_request([&one, &two][count % 2], TestRequest::post("/pay/7")).await);
     }
     let keys: BTreeSet<_> = held.iter().map(|held| held.record.key().expect("fenced").to_owned()).collect();
     let wanted = ["account/7#0", "account/7#1", "account/7#2"].map(str::to_owned);
@@ -38,7 +38,7 @@ async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits
     let next = two.begin(TestRequest::post("/pay/7"));
     let tree = site.tree().await;
     // Four requests are in the queue, and three of them hold a permit.
-    tree.locks_become("four in line", |locks| locks.len() == PERMITS * 2 + 1).await;
+    tree.wait_locks("four in line", |locks| locks.len() == PERMITS * 2 + 1).await;
     let shown: Value =
         serde_json::from_slice(&one.admin("/api/v1/locks/account%2F7").await.body).expect("JSON");
     let line = shown["line"].as_array().expect("a line");
@@ -52,10 +52,10 @@ async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits
     assert_eq!(site.origin.count("/pay/7"), PERMITS, "one more than there may be");
 
     for held in held {
-        assert_eq!(held.finishes().await.status, 200);
+        assert_eq!(held.finish().await.status, 200);
     }
     assert_eq!(next.answer().await.status, 200);
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
 }
 
 #[tokio::test]
@@ -71,22 +71,20 @@ async fn gateways_that_count_otherwise_do_not_serve_the_key_beside_each_other() 
 #[tokio::test]
 async fn behind_a_guard_never_more_than_so_many_work_and_nothing_stale_while_gateways_are_killed() {
     let guarded = GuardedSite::fresh().await;
-    guarded.site.origin.works_for(Duration::from_millis(5));
+    guarded.site.origin.set_work_time(Duration::from_millis(5));
     let guard = guarded.guard().await;
-    let crowd =
-        STORM.rages(&guarded.site.origin, |name| several(guarded.policy(name, &[guard.public]))).await;
+    let crowd = STORM.run(&guarded.site.origin, |name| several(guarded.policy(name, &[guard.public]))).await;
     crowd.history.assert_holds();
-    assert_eq!(most_at_once(&crowd.history), PERMITS);
+    assert_eq!(max_concurrent(&crowd.history), PERMITS);
 }
 
 #[tokio::test]
 async fn before_a_service_that_compares_never_more_than_so_many_work_while_gateways_are_killed() {
-    let site = TestSite::fresh().await.comparing();
-    site.origin.works_for(Duration::from_millis(5));
-    let crowd = STORM
-        .rages(&site.origin, |name| several(site.policy(name)).with("/routes/0/fence/wait", "15s"))
-        .await;
+    let site = TestSite::fresh().await.with_comparison();
+    site.origin.set_work_time(Duration::from_millis(5));
+    let crowd =
+        STORM.run(&site.origin, |name| several(site.policy(name)).with("/routes/0/fence/wait", "15s")).await;
     crowd.history.assert_holds();
-    assert_eq!(most_at_once(&crowd.history), PERMITS);
+    assert_eq!(max_concurrent(&crowd.history), PERMITS);
     assert!(crowd.told.iter().any(|told| told.answer.is_err()), "not exercised: nobody lost an answer");
 }

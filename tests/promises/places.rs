@@ -17,7 +17,7 @@ async fn connect(address: &str, gateway: &Gateway) -> Result<Http1Client, String
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((address, 0).into()).expect("an address of loopback");
     let stream = socket.connect(gateway.public).await.map_err(|error| error.to_string())?;
-    Http1Client::over(stream, gateway.public).await
+    Http1Client::on_stream(stream, gateway.public).await
 }
 
 async fn asks(client: &mut Http1Client) -> Result<u16, String> {
@@ -29,9 +29,9 @@ async fn asks(client: &mut Http1Client) -> Result<u16, String> {
 async fn idle_connections_of_one_client_make_room_for_others() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits/connections", 8);
-    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
-    gateway.becomes_ready().await;
-    let latch = site.origin.holds("/slow");
+    let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
+    gateway.wait_ready().await;
+    let latch = site.origin.hold("/slow");
     let mut all = Vec::new();
     for _ in 0..7 {
         let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
@@ -49,7 +49,7 @@ async fn idle_connections_of_one_client_make_room_for_others() {
     }
     let made_room = gateway.metrics().await.sum("fencegate_client_connections_made_room_total", &[]);
     assert!((0.5..3.5).contains(&made_room), "{made_room}");
-    latch.let_go();
+    latch.release();
     let slow = slow.await.expect("no panic").expect("who is answered stays");
     assert_eq!(slow.status, 200);
 }
@@ -62,13 +62,13 @@ async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
         .policy("gw-1")
         .with("/listeners/public/trusted_peers", json!(["127.0.0.2"]))
         .with("/listeners/public/limits", json!({"connections": 4, "connections_per_client": 1}));
-    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
-    gateway.becomes_ready().await;
-    let latch = site.origin.holds("/slow");
+    let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
+    gateway.wait_ready().await;
+    let latch = site.origin.hold("/slow");
     let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
     let slow = tokio::spawn(async move { busy.send(&TestRequest::get("/slow")).await });
     site.origin.request("/slow", 1).await;
-    let mut at_work = vec![site.origin.holds("/a"), site.origin.holds("/b"), site.origin.holds("/c")];
+    let mut at_work = vec![site.origin.hold("/a"), site.origin.hold("/b"), site.origin.hold("/c")];
     let mut told = Vec::new();
     for path in ["/a", "/b", "/c"] {
         let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
@@ -80,8 +80,8 @@ async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
     let waits = tokio::spawn(async move { asks(&mut fifth).await });
     tokio::time::sleep(QUIET).await;
     assert!(!waits.is_finished(), "it was turned away");
-    latch.let_go();
-    at_work.drain(..).for_each(|latch| latch.let_go());
+    latch.release();
+    at_work.drain(..).for_each(|latch| latch.release());
     assert_eq!(waits.await.expect("no panic"), Ok(200));
     for answer in told.into_iter().chain([slow]) {
         assert_eq!(answer.await.expect("no panic").expect("answered").status, 200);

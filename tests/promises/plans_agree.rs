@@ -4,7 +4,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
 };
@@ -22,14 +22,14 @@ async fn pays(gateway: &Gateway) -> ClientResponse {
 }
 
 async fn is_refused(gateway: &Gateway) {
-    gateway.gauge_becomes(REFUSED, 1.0).await;
+    gateway.wait_gauge(REFUSED, 1.0).await;
     let refused = pays(gateway).await;
     let told = (refused.status, refused.reason(), refused.outcome());
     assert_eq!(told, (503, "config-mismatch".to_owned(), Some(FencingOutcome::NotDispatched)));
 }
 
 async fn serves_again(gateway: &Gateway) {
-    gateway.gauge_becomes(REFUSED, 0.0).await;
+    gateway.wait_gauge(REFUSED, 0.0).await;
     assert_eq!(pays(gateway).await.status, 200);
 }
 
@@ -39,7 +39,7 @@ async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
     let first = site.gateway("gw-1").await;
     let second = Gateway::start(&other(&site, "gw-2")).await;
     is_refused(&second).await;
-    let said = second.says("because of whom", |line| line.field("code") == "FG0550").await;
+    let said = second.wait_line("because of whom", |line| line.field("code") == "FG0550").await;
     assert_eq!((said.field("routes"), said.field("gateways")), ("pay", "gw-1"));
     assert_eq!(
         second.send(&TestRequest::get("/read")).await.status,
@@ -49,13 +49,13 @@ async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
     assert_eq!(pays(&first).await.status, 200);
     assert_eq!(first.metrics().await.sum(REFUSED, &[]), 0.0);
     // The younger gateway refuses one route, and still serves a route that both lock alike.
-    second.rewrite(&other(&site, "gw-2").route(also()));
-    first.rewrite(&site.policy("gw-1").route(also()));
+    second.rewrite(&other(&site, "gw-2").with_route(also()));
+    first.rewrite(&site.policy("gw-1").with_route(also()));
     for gateway in [&first, &second] {
         assert_eq!(gateway.reload(&[]).await.0, Some(0));
     }
     assert_eq!(second.send(&TestRequest::post("/book/7")).await.status, 200);
-    first.stops().await;
+    first.stop().await;
     serves_again(&second).await;
 }
 
@@ -77,7 +77,7 @@ async fn what_is_not_fenced_and_what_is_only_called_otherwise_does_not_count() {
         .with("/routes/0/match/path", "/pay/{konto}")
         .with("/routes/0/fence/key", "account/{path.konto}")
         .with("/routes/0/fence/wait", "1s")
-        .route(json!({
+        .with_route(json!({
             "name": "ping", "upstream": "ledger", "fence": "none",
             "match": {"methods": ["PUT"], "path": "/ping"},
         }));
@@ -93,7 +93,7 @@ async fn who_allows_it_serves_all_the_same_and_says_so() {
     let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
     let second = Gateway::start(&other(&site, "gw-2").with("/allow_mixed", true)).await;
-    second.says("that it is let be", |line| line.field("code") == "FG0254").await;
+    second.wait_line("that it is let be", |line| line.field("code") == "FG0254").await;
     assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
     // The consent is taken back, and the refusal counts at once.
     second.rewrite(&other(&site, "gw-2"));
@@ -110,7 +110,7 @@ async fn of_two_that_start_at_once_never_both_serve() {
         let [one, two] =
             [many(site.policy(&format!("one-{round}"))), many(other(&site, &format!("two-{round}")))];
         let (one, two) = tokio::join!(GatewayLaunch::new(&one).start(), GatewayLaunch::new(&two).start());
-        tokio::join!(one.becomes_ready(), two.becomes_ready());
+        tokio::join!(one.wait_ready(), two.wait_ready());
         for account in 0..8 {
             let ask = TestRequest::post(&format!("/pay/{account}"));
             let (one, two) = tokio::join!(one.send(&ask), two.send(&ask));
@@ -121,9 +121,9 @@ async fn of_two_that_start_at_once_never_both_serve() {
             }
         }
         // A gateway that is alone serves.
-        one.stops().await;
+        one.stop().await;
         serves_again(&two).await;
-        two.stops().await;
+        two.stop().await;
     }
 }
 
@@ -142,7 +142,7 @@ async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
     assert_eq!((code, told(&report)), (Some(3), (json!(false), unlike)), "{report}");
     // The dry run changed nothing.
     assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
-    second.stops().await;
+    second.stop().await;
     let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
     assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
 }
@@ -152,12 +152,12 @@ async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
 async fn who_reloads_other_templates_gives_way_until_all_have_them() {
     let site = TestSite::fresh().await;
     let (first, second) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
-    let begun = site.origin.holds_one(&first, TestRequest::post("/pay/9")).await;
+    let begun = site.origin.hold_request(&first, TestRequest::post("/pay/9")).await;
     first.rewrite(&other(&site, "gw-1"));
     assert_eq!(first.reload(&[]).await.0, Some(0));
     // The requests that began under the old template go on, and no gateway is told of the new one yet.
     assert_eq!(second.metrics().await.sum(REFUSED, &[]), 0.0);
-    assert_eq!(begun.finishes().await.status, 200);
+    assert_eq!(begun.finish().await.status, 200);
     is_refused(&first).await;
     assert_eq!(pays(&second).await.status, 200);
     second.rewrite(&other(&site, "gw-2"));
@@ -197,12 +197,12 @@ async fn a_gateway_that_cannot_give_way_is_given_way_to() {
     let member = |plan: &str| format!(r#"{{"format":2,"version":"0.0.9","plan":"{plan}"}}"#);
     let node = "/members/old-0000000000000001";
     tree.create(node, member(&ours).as_bytes()).await;
-    gateway.gauge_becomes(REFUSED, 0.0).await;
+    gateway.wait_gauge(REFUSED, 0.0).await;
     assert_eq!(pays(&gateway).await.status, 200);
     tree.set(node, member("00000000000000ff").as_bytes()).await;
     // Each session looks for itself.
     let given_way = async { while pays(&gateway).await.status == 200 {} };
-    patiently("it to give way", given_way, || gateway.log()).await;
+    wait_until("it to give way", given_way, || gateway.log()).await;
     is_refused(&gateway).await;
     tree.delete(node).await.expect("deleted");
     serves_again(&gateway).await;
@@ -221,7 +221,7 @@ async fn node_that_probes_a_reconnect_is_no_gateway() {
     tree.create(node, br#"{"format":2,"version":"0.0.9","plan":"00000000000000ff"}"#).await;
     // Each session looks for itself.
     let given_way = async { while pays(&gateway).await.status == 200 {} };
-    patiently("it to give way", given_way, || gateway.log()).await;
+    wait_until("it to give way", given_way, || gateway.log()).await;
     is_refused(&gateway).await;
     tree.delete(node).await.expect("deleted");
     serves_again(&gateway).await;
@@ -243,7 +243,7 @@ async fn what_is_published_is_named_by_each_session_and_goes_with_it() {
     gateway.rewrite(&other(&site, "gw-1"));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     serves_again(&gateway).await;
-    gateway.stops().await;
+    gateway.stop().await;
     // The server removes a plan that nobody names any more, some time later.
     assert_eq!(named().await.1, 0);
 }

@@ -2,7 +2,7 @@
 
 use fencegate_tests::{
     gateway::PolicyFile,
-    gateway::{command, command_in, write_policy},
+    gateway::{command, command_with_env, write_policy},
     scratch,
 };
 use serde_json::Value;
@@ -76,7 +76,7 @@ const MISTAKES: &[PolicyMistake] = &[
 
 /// Exit code and standard error of both commands that read a policy.
 async fn refused(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = home.path().join("policy.yaml");
     std::fs::write(&file, text).expect("the folder can be written");
     let mut results = Vec::new();
@@ -89,7 +89,7 @@ async fn refused(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
 
 #[tokio::test]
 async fn a_sound_policy_passes() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), SOUND);
     let output = command(&["check", "-c", &file.display().to_string()]).await.expect("started");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -104,7 +104,7 @@ tickets: {secret_file: /nowhere/secret}
 
 #[tokio::test]
 async fn a_guards_file_is_checked_as_one_and_never_run_as_a_policy() {
-    let file = PolicyFile::of(GUARD);
+    let file = PolicyFile::new(GUARD);
     let output = command(&["check", &file]).await.expect("started");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = command(&["run", "-c", &file]).await.expect("started");
@@ -188,17 +188,17 @@ async fn a_file_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn a_variable_of_the_environment_is_one_value_and_never_more() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let text = SOUND.replace("account/{path.account}", "${FENCEGATE_KEY:-account}/{path.account}");
     let file = write_policy(home.path(), &text).display().to_string();
     let ask = ["explain", "-c", &file, "--format", "json", "POST /pay/7"];
     for (value, key) in [("", "account/7"), ("konto", "konto/7")] {
-        let output = command_in(&[("FENCEGATE_KEY", value)], &ask).await.expect("started");
+        let output = command_with_env(&[("FENCEGATE_KEY", value)], &ask).await.expect("started");
         let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(said["lock"]["keys"][0]["key"], key, "{value}: {said}");
     }
     for sly in ["a\"}, enforce: observe, x: \"", "a\n    enforce: observe", "{path.other}"] {
-        let output = command_in(&[("FENCEGATE_KEY", sly)], &["check", &file]).await.expect("started");
+        let output = command_with_env(&[("FENCEGATE_KEY", sly)], &["check", &file]).await.expect("started");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(78), "{sly}: {said}");
         assert!(said.contains("error[FG020") && !said.contains("observe\n"), "{sly}: {said}");

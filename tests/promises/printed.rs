@@ -6,7 +6,7 @@ use fencegate_tests::{
     gateway::{PolicyFile, command},
     guarded::GuardedSite,
     prometheus::deploy,
-    runbook::{told_in, words},
+    runbook::{commands_in, split_words},
 };
 
 async fn printed(arguments: &[&str]) -> String {
@@ -21,7 +21,7 @@ async fn every_starter_file_is_good_and_has_comments() {
     for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard", "filter"] {
         let text = printed(&["init", starter]).await;
         assert!(text.starts_with("# ") && text.ends_with('\n'), "{text}");
-        let file = PolicyFile::of(&text);
+        let file = PolicyFile::new(&text);
         let said = printed(&["check", &file]).await;
         assert_eq!(said, format!("{file}: good\n"));
     }
@@ -69,7 +69,7 @@ async fn the_schemas_are_those_that_are_committed() {
 /// The commands that a document tells its reader to type: lines of its code blocks, and what stands in backticks.
 pub(super) fn told(name: &str) -> Vec<String> {
     let path = deploy().join("..").join(name);
-    told_in(&std::fs::read_to_string(&path).expect("shipped"))
+    commands_in(&std::fs::read_to_string(&path).expect("shipped"))
 }
 
 /// What strangers read and type from.
@@ -99,7 +99,7 @@ async fn every_command_of_the_documents_is_one() {
     let mut count = 0;
     for document in DOCUMENTS {
         for told in told(document) {
-            let words = words(&told);
+            let words = split_words(&told);
             let [program, rest @ ..] = words.as_slice() else { continue };
             count += 1;
             match program.as_str() {
@@ -148,7 +148,7 @@ async fn every_yaml_block_of_the_documents_is_a_good_file() {
         let text = std::fs::read_to_string(deploy().join("..").join(document)).expect("shipped");
         for block in text.split("```yaml\n").skip(1) {
             let block = block.split("```").next().unwrap_or_default();
-            let file = PolicyFile::of(block);
+            let file = PolicyFile::new(block);
             let said = command(&["check", &file]).await.expect("started");
             assert!(said.status.success(), "{document}:\n{block}\n{said:?}");
             count += 1;

@@ -16,7 +16,7 @@ async fn cut_off_in_flight(
     act: fn(Latch) -> Act,
 ) -> (Gateway, PendingRequest, Latch) {
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = site.policy("gw-1").through(relay.address()).with("/upstreams/ledger/fencing", level);
+    let policy = site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", level);
     let gateway = Gateway::start(&policy).await;
     let latch = Latch::default();
     site.origin.script("/pay/7", [act(latch.clone())]);
@@ -38,12 +38,12 @@ fn within_the_body(latch: Latch) -> Act {
 async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_marked() {
     let site = TestSite::fresh().await;
     let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream", before_the_head).await;
-    gateway.becomes_unready().await;
+    gateway.wait_unready().await;
     let next = site.gateway("gw-2").await;
     let newer = next.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 2).await;
     assert!(!asked.is_over(), "given up while the upstream worked");
-    latch.let_go();
+    latch.release();
 
     let answer = asked.answer().await;
     assert_eq!((answer.status, &answer.body[..]), (200, &b"ok"[..]));
@@ -51,7 +51,9 @@ async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_
     assert!(outcome.starts_with("done") && outcome.contains("proof=lost"), "{outcome}");
     assert_eq!(newer.answer().await.status, 200);
     let log = site.origin.log();
-    assert!(log.records[0].abandoned.is_none() && log.records[1].stamped() > log.records[0].stamped());
+    assert!(
+        log.records[0].abandoned.is_none() && log.records[1].expect_token() > log.records[0].expect_token()
+    );
 }
 
 async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
@@ -68,7 +70,7 @@ async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
     let second = site.origin.request("/pay/7", 2).await;
     let abandoned = site.origin.log().records[0].abandoned.expect("the connection was closed");
     assert!(abandoned < second.arrived);
-    latch.let_go();
+    latch.release();
 }
 
 #[tokio::test]
@@ -86,18 +88,19 @@ async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_nex
 async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_holder_begins() {
     let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = site.policy("gw-1").through(relay.address()).with("/upstreams/ledger/fencing", "none");
+    let policy =
+        site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", "none");
     let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
     site.origin.script("/pay/7", [Act::now(OriginReply::with_body(vec![7; 48 << 20]))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
-    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
-    let mut answer = reader.head().await.expect("a head");
+    reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    let mut answer = reader.read_head().await.expect("a head");
     drop(relay);
 
     assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
     let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
     assert!(first.ended.is_some_and(|ended| ended < second.arrived), "both at work: {first:?}");
-    reader.body(&mut answer).await.expect_err("cut off, not completed");
+    reader.read_body(&mut answer).await.expect_err("cut off, not completed");
 }
 
 /// The body is larger than the kernel buffers, so the gateway still writes when the proof ends.
@@ -105,8 +108,10 @@ async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_
 async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
     let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy =
-        site.policy("gw-1").through(relay.address()).with("/listeners/public/limits/max_body", "64MiB");
+    let policy = site
+        .policy("gw-1")
+        .with_zookeeper(relay.address())
+        .with("/listeners/public/limits/max_body", "64MiB");
     let gateway = Gateway::start(&policy).await;
     let next = site.gateway("gw-2").await;
     let latch = Latch::default();
@@ -116,11 +121,11 @@ async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
     let large =
         TestRequest::post("/pay/7").field("content-type", "application/octet-stream").body(vec![7; 48 << 20]);
     let asked = gateway.begin(large);
-    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    site.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
     drop(relay);
     assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is another's");
     assert!(!asked.is_over(), "not exercised: written in full");
-    latch.let_go();
+    latch.release();
 
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fencegate_tests::{
     client::{Http1Client, RawClient, TestRequest},
     gateway::Gateway,
-    patience::patiently,
+    patience::wait_until,
     site::TestSite,
 };
 use serde_json::json;
@@ -45,8 +45,8 @@ async fn the_client_is_who_a_trusted_proxy_names() {
     for (n, (header, client)) in headers.into_iter().enumerate() {
         // Header and request arrive in one piece, and no byte behind the header is lost.
         let mut raw = RawClient::connect(gateway.public).await.expect("listens");
-        raw.say([&header[..], GET.as_bytes()].concat()).await.expect("connected");
-        let answer = patiently("an answer", raw.answer(), || gateway.log()).await.expect("answered");
+        raw.send([&header[..], GET.as_bytes()].concat()).await.expect("connected");
+        let answer = wait_until("an answer", raw.read_response(), || gateway.log()).await.expect("answered");
         assert_eq!(answer.word(1), "200");
         let record = site.origin.request("/x", n + 1).await;
         assert_eq!(record.request.field("x-forwarded-for"), Some(client));
@@ -66,23 +66,23 @@ async fn who_does_not_name_a_client_or_is_not_believed_is_hung_up_on() {
     ] {
         let mut raw = RawClient::connect(strict.public).await.expect("listens");
         let began = Instant::now();
-        raw.say(said).await.expect("connected");
-        patiently("the end", raw.answer(), || strict.log()).await.expect_err("nothing is answered");
+        raw.send(said).await.expect("connected");
+        wait_until("the end", raw.read_response(), || strict.log()).await.expect_err("nothing is answered");
         let took = began.elapsed();
         assert!(took < Duration::from_secs(3), "{said:?}: {took:?}");
         if !result.is_empty() {
             let label = format!("result=\"{result}\"");
-            strict.series_becomes("fencegate_proxy_headers_total", &[&label], 1.0).await;
+            strict.wait_series("fencegate_proxy_headers_total", &[&label], 1.0).await;
         }
     }
-    strict.series_becomes("fencegate_client_timeouts_total", &["limit=\"detect\""], 2.0).await;
+    strict.wait_series("fencegate_client_timeouts_total", &["limit=\"detect\""], 2.0).await;
     drop(strict);
 
     let elsewhere = gateway(&site, "10.0.0.0/8").await;
     let mut raw = RawClient::connect(elsewhere.public).await.expect("listens");
-    drop(raw.say(format!("{CLIENT}{GET}")).await);
-    patiently("the end", raw.answer(), || elsewhere.log()).await.expect_err("not believed");
-    elsewhere.series_becomes("fencegate_proxy_headers_total", &["result=\"untrusted\""], 1.0).await;
+    drop(raw.send(format!("{CLIENT}{GET}")).await);
+    wait_until("the end", raw.read_response(), || elsewhere.log()).await.expect_err("not believed");
+    elsewhere.wait_series("fencegate_proxy_headers_total", &["result=\"untrusted\""], 1.0).await;
     assert_eq!(site.origin.log().records.len(), 0);
 }
 
@@ -98,8 +98,8 @@ async fn the_header_comes_before_the_handshake_of_tls() {
     let gateway = Gateway::start(&policy).await;
     let mut stream = tokio::net::TcpStream::connect(gateway.public).await.expect("listens");
     stream.write_all(CLIENT.as_bytes()).await.expect("connected");
-    let stream = keys.client().over(stream, "pay.example").await.expect("accepted");
-    let mut client = Http1Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+    let stream = keys.client().on_stream(stream, "pay.example").await.expect("accepted");
+    let mut client = Http1Client::on_stream(stream, gateway.public).await.expect("speaks HTTP/1.1");
     let ask = TestRequest::get("/x").field("host", "pay.example");
     assert_eq!(client.send(&ask).await.expect("answered").status, 200);
     let record = site.origin.request("/x", 1).await;

@@ -12,7 +12,7 @@ use fencegate_tests::foreign_readings::{
 
 /// Compares the stored readings of one part of a request, and asserts that they have enough different cases.
 fn compared(part: RequestPart, least: ReadingCounts) {
-    let mut rows = part.stored();
+    let mut rows = part.load();
     if env::var_os("REWRITE").is_some() {
         let texts: Vec<String> = rows.into_iter().map(|row| row.text).collect();
         rows = readings(part, &texts);

@@ -17,15 +17,15 @@ async fn gateway(site: &TestSite) -> Gateway {
     let dry_field = json!({"methods": ["PUT"], "path": "/dry-field", "headers": {"X-Dry-Run": "yes"}});
     let policy = site
         .policy("gw-1")
-        .route(fenced("query", "/query", json!({"key": "q/{query.account_id}"})))
-        .route(fenced("field", "/field", json!({"key": "f/{header.x-account}"})))
-        .route(fenced("body", "/body", json!({"key": "b/{body:/from}"})))
-        .route(json!({"name": "dry", "upstream": "ledger", "match": dry, "fence": "none"}))
-        .route(
+        .with_route(fenced("query", "/query", json!({"key": "q/{query.account_id}"})))
+        .with_route(fenced("field", "/field", json!({"key": "f/{header.x-account}"})))
+        .with_route(fenced("body", "/body", json!({"key": "b/{body:/from}"})))
+        .with_route(json!({"name": "dry", "upstream": "ledger", "match": dry, "fence": "none"}))
+        .with_route(
             json!({"name": "wet", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/dry"}, "fence": {"key": "wet"}}),
         )
-        .route(json!({"name": "dry-field", "upstream": "ledger", "match": dry_field, "fence": "none"}))
-        .route(
+        .with_route(json!({"name": "dry-field", "upstream": "ledger", "match": dry_field, "fence": "none"}))
+        .with_route(
             json!({"name": "wet-field", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/dry-field"}, "fence": {"key": "wet"}}),
         );
     Gateway::start(&policy).await

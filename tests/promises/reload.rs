@@ -15,7 +15,7 @@ use fencegate_tests::{
 use serde_json::json;
 
 fn unmatched_to_nobody(site: &TestSite) -> TestPolicy {
-    site.policy("gw-1").route(json!({
+    site.policy("gw-1").with_route(json!({
         "name": "ping", "upstream": "ledger", "fence": "none",
         "match": {"methods": ["PUT"], "path": "/ping"},
     }))
@@ -36,7 +36,7 @@ async fn a_bad_file_changes_nothing_and_is_told() {
     assert_eq!((code, &report["result"]), (Some(78), &json!("refused")), "{report}");
     let said = report["said"][0].as_str().unwrap_or_default();
     assert!(said.contains("error[FG0203]") && said.contains("policy.yaml"), "{said}");
-    gateway.says("the refusal", |line| line.message().starts_with("config.refused")).await;
+    gateway.wait_line("the refusal", |line| line.message().starts_with("config.refused")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 0.0);
     assert_eq!(metric(&gateway, "fencegate_config_reloads_total", &["result=\"refused\""]).await, 1.0);
@@ -68,7 +68,7 @@ async fn a_file_that_is_refused_at_the_last_step_does_not_let_the_log_tell_keys(
     let path = format!("/pay/{CANARY}");
     site.origin.script(&path, [Act::Reset]);
     assert_eq!(gateway.send(&TestRequest::post(&path)).await.status, 502);
-    gateway.says("the end of the tenure", |line| line.message() == "tenure.retired").await;
+    gateway.wait_line("the end of the tenure", |line| line.message() == "tenure.retired").await;
     assert!(!gateway.log().contains(CANARY), "{}", gateway.log());
 }
 
@@ -110,17 +110,17 @@ async fn limits_of_the_listener_are_taken_over() {
 #[tokio::test]
 async fn sighup_and_a_watched_file_are_read_again() {
     let site = TestSite::fresh().await;
-    let gateway = GatewayLaunch::new(&site.policy("gw-1")).watching().start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_file_watch().start().await;
+    gateway.wait_ready().await;
     let ping = TestRequest::with_method("PUT", "/ping");
     gateway.rewrite(&unmatched_to_nobody(&site));
-    gateway.says("the change of the file", |line| line.message() == "config.reloaded").await;
+    gateway.wait_line("the change of the file", |line| line.message() == "config.reloaded").await;
     assert_eq!(gateway.send(&ping).await.status, 200);
 
     let gateway = site.gateway("gw-2").await;
     gateway.rewrite(&unmatched_to_nobody(&site));
     gateway.signal(Signal::HUP);
-    gateway.says("the signal", |line| line.message() == "config.reloaded").await;
+    gateway.wait_line("the signal", |line| line.message() == "config.reloaded").await;
     assert_eq!(gateway.send(&ping).await.status, 200);
 }
 
@@ -129,7 +129,7 @@ async fn what_runs_ends_under_the_plan_it_began_with() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let elsewhere = Origin::start();
-    let (pay, get) = (site.origin.holds("/pay/7"), site.origin.holds("/slow"));
+    let (pay, get) = (site.origin.hold("/pay/7"), site.origin.hold("/slow"));
     let running = [gateway.begin(TestRequest::post("/pay/7")), gateway.begin(TestRequest::get("/slow"))];
     site.origin.request("/pay/7", 1).await;
     site.origin.request("/slow", 1).await;
@@ -143,8 +143,8 @@ async fn what_runs_ends_under_the_plan_it_began_with() {
     let next = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(elsewhere.count("/pay/7"), 0);
-    pay.let_go();
-    get.let_go();
+    pay.release();
+    get.release();
     for running in running {
         assert_eq!(running.answer().await.status, 200);
     }

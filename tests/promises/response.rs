@@ -44,7 +44,7 @@ async fn bodies_of_every_size_pass_intact_both_ways() {
             }
         }
     }
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -58,12 +58,12 @@ async fn a_large_answer_holds_its_resource_until_the_upstream_has_sent_it() {
     let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "the key was given on within an answer");
-    latch.let_go();
+    latch.release();
     let answer = large.answer().await;
     assert!(answer.body == pattern(5 * MIB));
     assert_eq!(answer.outcome(), Some(FencingOutcome::Done));
     assert_eq!(next.answer().await.status, 200);
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -73,15 +73,15 @@ async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_ups
     let latch = Latch::default();
     site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), OriginReply::with_body(pattern(5 * MIB)))]);
     let mut reader = RawClient::connect(one.public).await.expect("listens");
-    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
-    reader.head().await.expect("a head");
+    reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    reader.read_head().await.expect("a head");
     reader.reset().expect("still connected");
     let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "the key was given on within an answer");
-    latch.let_go();
+    latch.release();
     assert_eq!(next.answer().await.status, 200);
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// The answer is larger than the kernel buffers: the gateway cannot have sent all of it before the client reads.
@@ -92,15 +92,15 @@ async fn a_large_answer_holds_its_resource_until_a_slow_reader_has_it() {
     let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "500ms")).await;
     site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
-    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
-    let mut answer = reader.head().await.expect("a head");
+    reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    let mut answer = reader.read_head().await.expect("a head");
 
     assert_eq!(
         two.send(&TestRequest::post("/pay/7")).await.status,
         423,
         "given on while the answer was on its way"
     );
-    reader.body(&mut answer).await.expect("a complete answer");
+    reader.read_body(&mut answer).await.expect("a complete answer");
     assert!(answer.body == pattern(48 * MIB));
     assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
@@ -113,15 +113,15 @@ async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idl
     let gateway = Gateway::start(&policy).await;
     site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
-    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
-    let mut answer = reader.head().await.expect("a head");
+    reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    let mut answer = reader.read_head().await.expect("a head");
 
     let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(next.status, 200);
     assert!(next.took() < Duration::from_secs(3), "took {:?}", next.took());
-    reader.body(&mut answer).await.expect_err("cut off, not completed");
+    reader.read_body(&mut answer).await.expect_err("cut off, not completed");
     let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
-    assert!(second.stamped().number() > first.stamped().number());
+    assert!(second.expect_token().number() > first.expect_token().number());
 }
 
 /// Earlier, a reader that took a piece now and then could hold the key for hours. Its slowness also made the outcome
@@ -138,11 +138,11 @@ async fn a_reader_that_drips_holds_its_resource_for_a_total_time_and_makes_no_ou
     site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     let request = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nIdempotency-Key: one\r\nContent-Length: 0\r\n\r\n";
-    reader.say(request).await.expect("connected");
-    let mut answer = reader.head().await.expect("a head");
+    reader.send(request).await.expect("connected");
+    let mut answer = reader.read_head().await.expect("a head");
     let dripping = tokio::spawn(async move {
-        reader.slows_down(Duration::from_millis(50));
-        reader.body(&mut answer).await
+        reader.set_read_pause(Duration::from_millis(50));
+        reader.read_body(&mut answer).await
     });
 
     let next = gateway.send(&TestRequest::post("/pay/7").field("Idempotency-Key", "two")).await;

@@ -69,11 +69,11 @@ async fn repeats_what_was_not_dispatched_and_nothing_else(client: &RetryingClien
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "100ms")).await;
     let url = |path: &str| format!("http://{}{path}", gateway.public);
 
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let locked = ["reason=\"locked\""];
     let refused = async {
-        gateway.series_reaches("fencegate_rejections_total", &locked, 1.0).await;
-        assert_eq!(holder.finishes().await.status, 200);
+        gateway.wait_series_at_least("fencegate_rejections_total", &locked, 1.0).await;
+        assert_eq!(holder.finish().await.status, 200);
     };
     let target = url("/pay/7");
     let (output, ()) = tokio::join!(client.asks(&target), refused);
@@ -117,7 +117,7 @@ const JAVA: &str = "
 
 #[tokio::test]
 async fn the_client_of_java() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let imports = "import java.net.URI;\nimport java.net.http.*;\nimport java.util.Set;\n\nclass Ask {\n";
     let file = written(home.path(), "Ask.java", &(imports.to_owned() + &block("Java HttpClient") + JAVA));
     repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&["java", &file])).await;
@@ -134,7 +134,7 @@ func main() {
 
 #[tokio::test]
 async fn retryablehttp_of_go() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let names = ["context", "net/http", "os", "strings", "github.com/hashicorp/go-retryablehttp"];
     let imports = names.map(|name| format!("import \"{name}\"\n")).concat();
     let text = format!("package main\n\n{imports}\n{}{GO}", block("go-retryablehttp"));

@@ -7,9 +7,9 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
-    guarded::operator,
+    guarded::run_operator,
     history::History,
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -24,7 +24,7 @@ async fn pays(gateway: &Gateway) -> Token {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         // Shortly after a server has stopped and come back, a session may have to be proven anew.
         if answer.outcome() == Some(FencingOutcome::NotDispatched) {
-            gateway.becomes_ready().await;
+            gateway.wait_ready().await;
             continue;
         }
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -35,7 +35,7 @@ async fn pays(gateway: &Gateway) -> Token {
 
 async fn refuses(site: &TestSite, gateway: &Gateway) {
     let before = site.origin.log().records.len();
-    gateway.series_becomes("fencegate_zk_rolled_back", &["session=\"0\""], 1.0).await;
+    gateway.wait_series("fencegate_zk_rolled_back", &["session=\"0\""], 1.0).await;
     let refused = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "rolled-back"), "{}", gateway.log());
     assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
@@ -51,7 +51,7 @@ async fn refuses(site: &TestSite, gateway: &Gateway) {
 }
 
 async fn era(policy: &TestPolicy, arguments: &[&str]) -> (Option<i32>, Value, String) {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let all = [&["era", arguments[0], "-c", &file, "--format", "json"], &arguments[1..]].concat();
     let output = command(&all).await.expect("started");
@@ -60,22 +60,22 @@ async fn era(policy: &TestPolicy, arguments: &[&str]) -> (Option<i32>, Value, St
 }
 
 async fn init(policy: &TestPolicy) {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
-    operator(&["era", "init", "-c", &file]).await;
+    run_operator(&["era", "init", "-c", &file]).await;
 }
 
 /// Only the memory of the process knows the tokens that ZooKeeper has forgotten.
 #[tokio::test]
 async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
-    let (zookeeper, site) = TestSite::on_its_own().await;
-    let site = site.comparing();
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
+    let site = site.with_comparison();
     let gateway = site.gateway("gw-1").await;
-    let (zookeeper, backup) = zookeeper.backed_up().await;
-    gateway.becomes_ready().await;
+    let (zookeeper, backup) = zookeeper.back_up().await;
+    gateway.wait_ready().await;
     let last = pays(&gateway).await;
 
-    let _zookeeper = zookeeper.restored(&backup).await;
+    let _zookeeper = zookeeper.restore(&backup).await;
     refuses(&site, &gateway).await;
     // This gateway has seen no tokens itself.
     let other = GatewayLaunch::new(&site.policy("gw-2")).start().await;
@@ -94,20 +94,20 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    patiently("the sessions of before to end", ended, || gateway.log()).await;
+    wait_until("the sessions of before to end", ended, || gateway.log()).await;
 
     // The mark in `meta` says how far tokens had come, so nobody has to remember that.
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump"]).await;
     assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
     assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
     for gateway in [&gateway, &other] {
-        gateway.becomes_ready().await;
+        gateway.wait_ready().await;
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
         assert!(gateway.metrics().await.sum("fencegate_zk_rolled_back", &[]) < 0.5);
     }
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 fn remembering(site: &TestSite, state: &Path) -> TestPolicy {
@@ -116,22 +116,22 @@ fn remembering(site: &TestSite, state: &Path) -> TestPolicy {
 
 #[tokio::test]
 async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was_wiped() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
-    let site = TestSite::at(zookeeper.server.address()).await.comparing();
+    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::temp_dir());
+    let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
-    gateway.stops().await;
+    gateway.stop().await;
 
-    let _zookeeper = zookeeper.wiped().await;
+    let _zookeeper = zookeeper.wipe().await;
     // `--init` makes no new installation in the place of a wiped one.
     let gateway = GatewayLaunch::new(&policy).start().await;
     refuses(&site, &gateway).await;
     assert_eq!(site.tree().await.paths().await, [""; 0]);
     init(&site.policy("gw-1")).await;
-    gateway.says("that it is another one", |line| line.text().contains("this gateway has served")).await;
+    gateway.wait_line("that it is another one", |line| line.text().contains("this gateway has served")).await;
     refuses(&site, &gateway).await;
-    gateway.stops().await;
+    gateway.stop().await;
     let gateway = GatewayLaunch::new(&policy).start().await;
     refuses(&site, &gateway).await;
 
@@ -139,13 +139,13 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
     let number = last.number().to_string();
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump", "--at-least", &number]).await;
     assert_eq!(code, Some(0), "{log}");
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
     // The tokens that the gateway has seen since are written down as well.
-    gateway.stops().await;
+    gateway.stop().await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     assert_eq!(shown["state"]["installation"], shown["ensemble"], "{shown}");
     assert!(shown["state"]["highest"].as_u64() >= answer.token().map(Token::number), "{shown}");
@@ -154,19 +154,19 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
 /// A gateway that has seen no tokens cannot notice the older era. Gateways that have seen tokens mark it.
 #[tokio::test]
 async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
-    let site = TestSite::at(zookeeper.server.address()).await.comparing();
+    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::temp_dir());
+    let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
     let policy = remembering(&site, state.path());
     init(&policy).await;
-    let (zookeeper, backup) = zookeeper.backed_up().await;
+    let (zookeeper, backup) = zookeeper.back_up().await;
     let (code, _, log) = era(&policy, &["bump"]).await;
     assert_eq!(code, Some(0), "{log}");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     let last = pays(&gateway).await;
-    gateway.stops().await;
+    gateway.stop().await;
 
-    let _zookeeper = zookeeper.restored(&backup).await;
+    let _zookeeper = zookeeper.restore(&backup).await;
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     refuses(&site, &gateway).await;
     let other = GatewayLaunch::new(&site.policy("gw-2")).without_init().start().await;
@@ -174,43 +174,43 @@ async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
     let (code, bumped, log) = era(&site.policy("gw-3"), &["bump"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(bumped["era"], json!(2), "the number of an era that was is not used again");
-    other.becomes_ready().await;
+    other.wait_ready().await;
     let answer = other.send(&TestRequest::post("/pay/7")).await;
     assert!(answer.token().is_some_and(|token| token.number() > last.number()), "{answer:?}");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// A gateway without memory waits for `meta`, and takes it as soon as it is there.
 #[tokio::test]
 async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_the_first_moment() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
-    let site = TestSite::at(zookeeper.server.address()).await.comparing();
+    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::temp_dir());
+    let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     let name = shown["ensemble"].as_str().expect("a name").to_owned();
-    gateway.stops().await;
+    gateway.stop().await;
 
-    let _zookeeper = zookeeper.wiped().await;
+    let _zookeeper = zookeeper.wipe().await;
     let new = GatewayLaunch::new(&site.policy("gw-2")).without_init().start().await;
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let number = last.number().to_string();
-    operator(&["era", "init", "-c", &file, "--at-least", &number, "--installation", &name]).await;
-    new.becomes_ready().await;
+    run_operator(&["era", "init", "-c", &file, "--at-least", &number, "--installation", &name]).await;
+    new.wait_ready().await;
     let answer = new.send(&TestRequest::post("/pay/7")).await;
     assert!(answer.token().is_some_and(|token| token.number() > last.number() + (1 << 32)), "{answer:?}");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     assert_eq!(shown["ensemble"].as_str(), Some(&*name));
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
 async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
-    let (site, state) = (TestSite::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
     init(&site.policy("gw-1")).await;
     let (missing, damaged) = (state.path().join("none"), state.path());
     std::fs::write(damaged.join("seen-00000000000000000000000000000000.json"), "?").expect("our own");
@@ -230,16 +230,16 @@ async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
 
 #[tokio::test]
 async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_installation_can_keep_its_name() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
+    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::temp_dir());
     let site = TestSite::at(zookeeper.server.address()).await;
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
-    gateway.stops().await;
+    gateway.stop().await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     let name = shown["ensemble"].as_str().expect("a name").to_owned();
 
-    let _zookeeper = zookeeper.wiped().await;
+    let _zookeeper = zookeeper.wipe().await;
     init(&policy).await;
     let (code, _, log) = era(&policy, &["bump", "--installation", "mine"]).await;
     assert_eq!(code, Some(1));
@@ -248,13 +248,13 @@ async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_instal
     assert_eq!((code, bumped["ensemble"].as_str()), (Some(0), Some(name.as_str())), "{log}");
     assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     assert!(pays(&gateway).await.number() > last.number() + (1 << 32));
 }
 
 #[tokio::test]
 async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger() {
-    let site = TestSite::fresh().await.comparing();
+    let site = TestSite::fresh().await.with_comparison();
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
@@ -266,7 +266,7 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
     assert_eq!((tree.data("/meta").await, tree.members().await.len()), (meta, members), "something changed");
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 
-    gateway.stops().await;
+    gateway.stop().await;
     let paths = tree.paths().await;
     tree.restrict("/members").await;
     let (code, bumped, log) = era(&policy, &["bump"]).await;
@@ -285,21 +285,21 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
     assert_eq!(code, Some(1));
     assert!(log.contains("leaves no room"), "{log}");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     let next = pays(&gateway).await;
     assert!(next.number() > 999_999_999_999_999 + (1 << 32) && next > last, "{next}");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
 async fn an_era_begins_once_whatever_is_lost_of_its_beginning() {
     for fate in [OperationFault::AnswerLost, OperationFault::Vanishes] {
         let site = TestSite::fresh().await;
-        let link = ZooKeeperProxy::to(site.zookeeper).await;
+        let link = ZooKeeperProxy::start(site.zookeeper).await;
         init(&site.policy("gw-1")).await;
-        let policy = site.policy("gw-1").through(link.address());
-        let lost = link.trap(LockOperation::Era, fate.clone());
-        let ((code, bumped, log), ()) = tokio::join!(era(&policy, &["bump"]), lost.happened());
+        let policy = site.policy("gw-1").with_zookeeper(link.address());
+        let lost = link.intercept(LockOperation::Era, fate.clone());
+        let ((code, bumped, log), ()) = tokio::join!(era(&policy, &["bump"]), lost.wait());
         assert_eq!(code, Some(0), "{fate:?}: {log}");
         let (_, shown, _) = era(&site.policy("gw-1"), &["show"]).await;
         assert_eq!((&shown["era"], &shown["base"]), (&json!(1), &bumped["base"]), "{fate:?}: {shown}");

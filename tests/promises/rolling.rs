@@ -10,7 +10,7 @@ use fencegate_tests::{
 const RESTARTS: usize = 10;
 
 fn policy(site: &TestSite, name: &str, address: SocketAddr) -> TestPolicy {
-    site.policy(name).cached().with("/listeners/public/address", address.to_string())
+    site.policy(name).with_cached_hold().with("/listeners/public/address", address.to_string())
 }
 
 #[tokio::test]
@@ -18,18 +18,21 @@ async fn ten_restarts_under_load_fail_no_request() {
     let site = TestSite::alone().await;
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut gateway = GatewayLaunch::new(&policy(&site, "gw-0", anywhere)).start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     let address = gateway.public;
-    let load = RollingLoad::on(&[address]);
+    let load = RollingLoad::start(&[address]);
     for round in 1..=RESTARTS {
         let before = site.origin.count("/read");
         site.origin.request("/read", before + 10).await;
-        let next = GatewayLaunch::new(&policy(&site, &format!("gw-{round}"), address)).beside().start().await;
-        next.becomes_ready().await;
+        let next = GatewayLaunch::new(&policy(&site, &format!("gw-{round}"), address))
+            .with_shared_address()
+            .start()
+            .await;
+        next.wait_ready().await;
         gateway.signal(Signal::TERM);
         assert_eq!(gateway.exit().await.code(), Some(0), "round {round}");
         gateway = next;
     }
-    let requests = load.ends(&site.origin).await;
+    let requests = load.finish(&site.origin).await;
     assert!(requests > 500, "not exercised: {requests} requests");
 }

@@ -8,7 +8,7 @@ use fencegate::metrics::Metrics;
 use fencegate_lock::{
     session::{nameplate::LocalMember, servers::Servers, settings::SessionSettings},
     tenures::{
-        keeper::{LockManager, keeper},
+        keeper::{LockManager, lock_manager},
         wish::{LockRequest, WaitPlace},
     },
 };
@@ -37,23 +37,23 @@ fn plan(site: &TestSite) -> GatewayPlan {
 fn limited(site: &TestSite) -> (LockManager, CancellationToken) {
     let plan = plan(site);
     let clock: SharedClock = Arc::new(MachineClock);
-    let (keeper, desks) = keeper(clock.clone(), 1);
+    let (keeper, desks) = lock_manager(clock.clone(), 1);
     let stop = CancellationToken::new();
     for desk in desks {
         let settings = SessionSettings {
-            complaints: Arc::default(),
+            log_dedup: Arc::default(),
             policy: plan.zookeeper.clone(),
             gateway: "gw".into(),
-            member: LocalMember::of(plan.fingerprint),
+            member: LocalMember::new(plan.fingerprint),
             init: true,
-            memory: Arc::default(),
+            token_history: Arc::default(),
             sequence_limit: LIMIT,
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),
-            metrics: Metrics::of_gateway(&plan).session(0),
+            metrics: Metrics::for_gateway(&plan).session(0),
         };
         tokio::task::spawn_local(desk.run(
-            Servers::of(&plan.zookeeper).expect("no files"),
+            Servers::from_policy(&plan.zookeeper).expect("no files"),
             Rc::new(settings),
             stop.clone(),
         ));

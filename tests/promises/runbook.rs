@@ -7,13 +7,13 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, PendingRequest, command, write_policy},
     guard::Guard,
-    guarded::{GuardedSite, operator},
+    guarded::{GuardedSite, run_operator},
     held::HeldRequest,
     leases::{ClientLease, LeaseTokens},
     origin::{Act, Latch},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
-    runbook::words,
+    runbook::split_words,
     scratch,
     site::TestSite,
     zookeeper,
@@ -48,7 +48,7 @@ impl RunbookCommand {
     /// Words in running text, such as `fencegate check`, have no option and are no whole command.
     fn of(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("fencegate ")?;
-        rest.contains(" -").then(|| Self { text: text.to_owned(), words: words(rest) })
+        rest.contains(" -").then(|| Self { text: text.to_owned(), words: split_words(rest) })
     }
 
     fn when(&self) -> CommandTiming {
@@ -89,14 +89,14 @@ const KEY: &str = "account/held";
 
 impl RunbookFixture {
     async fn falls() -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let file = |name: &str, policy: &TestPolicy| {
             let folder = home.path().join(name);
             std::fs::create_dir(&folder).expect("our own folder");
             write_policy(&folder, &policy.to_string()).display().to_string()
         };
         let (guarded, tokens) = (GuardedSite::fresh().await, LeaseTokens::default());
-        let guard = guarded.launch().await.asking_for_a_token().start().await;
+        let guard = guarded.launch().await.with_admin_token().start().await;
         let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
         // One route remembers its operations. The request that is held belongs to an operation of its own.
         let policy = tokens.grant(guarded.policy("gw-1", &[guard.public])).with("/routes/0/fence/once", once);
@@ -107,10 +107,10 @@ impl RunbookFixture {
         let HeldRequest { request: asked, latch, .. } = guarded
             .site
             .origin
-            .holds_one(&gateway, TestRequest::post("/pay/held").field("idempotency-key", "held"))
+            .hold_request(&gateway, TestRequest::post("/pay/held").field("idempotency-key", "held"))
             .await;
 
-        let lease = ClientLease::of(&gateway, json!({"keys": ["job/held"], "ttl_ms": 30_000})).await;
+        let lease = ClientLease::acquire(&gateway, json!({"keys": ["job/held"], "ttl_ms": 30_000})).await;
         let remembering = guarded
             .site
             .policy("gw-2")
@@ -200,7 +200,7 @@ async fn lost(site: &TestSite, gateway: &Gateway, path: &str, n: usize) {
 }
 
 async fn json(arguments: &[&str]) -> Value {
-    let said = operator(&[arguments, &["--format", "json"]].concat()).await;
+    let said = run_operator(&[arguments, &["--format", "json"]].concat()).await;
     serde_json::from_str(&said).expect("JSON")
 }
 
@@ -218,7 +218,7 @@ async fn succeeds(typed: &[String], told: &RunbookCommand) {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    patiently(&format!("`{}` to work", told.text), done, || arguments.clone()).await;
+    wait_until(&format!("`{}` to work", told.text), done, || arguments.clone()).await;
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn every_command_of_the_runbook_works_as_it_is_written() {
         if told.when() >= CommandTiming::Ends
             && let Some((asked, latch)) = night.held.take()
         {
-            latch.let_go();
+            latch.release();
             asked.result().await.ok();
         }
         let typed = night.typed(&told).await;

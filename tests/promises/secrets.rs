@@ -7,7 +7,7 @@ use fencegate_guard::ticket::{Signer, Verifier};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{GatewayLaunch, command},
-    guarded::{GuardedSite, operator},
+    guarded::{GuardedSite, run_operator},
     process::TestProcess,
     scratch,
 };
@@ -24,7 +24,7 @@ struct Secrets {
 
 impl Secrets {
     fn new() -> Self {
-        Self { home: scratch::place(), words: Vec::new() }
+        Self { home: scratch::temp_dir(), words: Vec::new() }
     }
 
     fn path(&self, name: &str) -> String {
@@ -42,7 +42,7 @@ impl Secrets {
     /// A key as the command makes it; its private part must not be seen.
     async fn ticket_key(&mut self, name: &str) -> String {
         let path = self.path(name);
-        operator(&["keys", "new", &path]).await;
+        run_operator(&["keys", "new", &path]).await;
         let key: Value = serde_json::from_slice(&fs::read(&path).expect("made")).expect("JSON");
         self.words.push(key["d"].as_str().expect("a private part").to_owned());
         path
@@ -72,7 +72,7 @@ async fn look_around(process: &TestProcess, token: &str, pages: &[&str], secrets
             TestRequest::get(page),
             TestRequest::get(page).field("authorization", &format!("Bearer {token}")),
         ] {
-            let answer = ask.to(process.admin).await.expect("it answers");
+            let answer = ask.send_to(process.admin).await.expect("it answers");
             secrets.are_not_in(page, &format!("{} {:?}", answer.status, answer.fields));
             secrets.are_not_in(page, &format!("> {}", String::from_utf8_lossy(&answer.body)));
         }
@@ -100,27 +100,28 @@ async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
     let (guarded, keys, mut secrets) = (GuardedSite::fresh().await, TlsFiles::new(), Secrets::new());
     let signing = secrets.ticket_key("signing.json").await;
     let public = secrets.path("public.json");
-    fs::write(&public, operator(&["keys", "public", &signing]).await).expect("our own folder");
+    fs::write(&public, run_operator(&["keys", "public", &signing]).await).expect("our own folder");
     let bearer = secrets.write("bearer", TOKEN);
     let password = secrets.write("zookeeper", OF_ZOOKEEPER);
     secrets.words.extend([TOKEN, OF_A_CLIENT, OF_ZOOKEEPER].map(str::to_owned));
     let certificate = keys.write("a", "pay.example");
     secrets.lines_of(Path::new(certificate["key_file"].as_str().expect("a path")));
 
-    let launch = guarded.launch().await.with("/tickets", json!({"public_keys_file": public})).talkative();
+    let launch =
+        guarded.launch().await.with("/tickets", json!({"public_keys_file": public})).with_debug_log();
     let guard = launch.with("/admin/auth", json!({"bearer_file": bearer})).start().await;
     let policy = guarded
         .policy("gw-1", &[guard.public])
         .with("/tickets", json!({"signing_key_file": signing}))
         .with("/zookeeper/digest", json!({"user": "fencegate", "password_file": password}))
         .with("/admin/auth", json!({"bearer_file": bearer}));
-    let gateway = GatewayLaunch::new(&policy).talkative().start().await;
+    let gateway = GatewayLaunch::new(&policy).with_debug_log().start().await;
     let secured = policy
         .clone()
         .with("/name", "gw-2")
         .with("/listeners/public/tls", json!({"certificates": [certificate]}));
-    let secured = GatewayLaunch::new(&secured).talkative().start().await;
-    gateway.becomes_ready().await;
+    let secured = GatewayLaunch::new(&secured).with_debug_log().start().await;
+    gateway.wait_ready().await;
 
     for path in ["/pay/7", "/pay/7", "/none"] {
         let ask = TestRequest::post(path)
@@ -130,7 +131,7 @@ async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
         secrets.are_not_in(path, &format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body)));
     }
     // Plain text on a port for TLS, and a forged token at the guard.
-    drop(TestRequest::get("/x").to(secured.public).await);
+    drop(TestRequest::get("/x").send_to(secured.public).await);
     let forged =
         TestRequest::post("/pay/7").field("fencing-token", "v1-0").field("authorization", OF_A_CLIENT);
     assert_ne!(guard.send(&forged).await.status, 200);
@@ -152,7 +153,7 @@ async fn no_secret_is_seen_in_what_holds_it() {
     let mut secrets = Secrets::new();
     let signing = secrets.ticket_key("signing.json").await;
     let shared = secrets.path("shared");
-    operator(&["keys", "new", &shared, "--hs256"]).await;
+    run_operator(&["keys", "new", &shared, "--hs256"]).await;
     let bearer = secrets.write("bearer", "canary-admin-token-4f1c9a7e");
     for file in [&shared, &bearer] {
         secrets.words.push(fs::read_to_string(file).expect("made").trim().to_owned());
@@ -189,7 +190,8 @@ async fn a_file_of_secrets_that_cannot_be_used_is_not_quoted() {
         ("/admin/auth", json!({"bearer_file": bad})),
         ("/listeners/public/tls", json!({"certificates": [{"certificate_file": bad, "key_file": pem}]})),
     ] {
-        let said = GatewayLaunch::new(&policy.clone().with(pointer, value.clone())).fails().await;
+        let said =
+            GatewayLaunch::new(&policy.clone().with(pointer, value.clone())).expect_start_failure().await;
         secrets.are_not_in(&format!("{pointer} {value}"), &said);
     }
     let said = command(&["keys", "public", &bad]).await.expect("started");

@@ -9,9 +9,9 @@ use fencegate_tests::{
     gateway::GatewayLaunch,
     guard::{self, FLOOR, GuardFixture, StampedRequest, assert_refused},
     held::HeldRequest,
-    leases::{LeaseTokens, asking},
+    leases::{LeaseTokens, acquire_request},
     origin::Origin,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     scratch,
     site::TestSite,
 };
@@ -27,7 +27,7 @@ struct FakeSystemd {
 
 impl FakeSystemd {
     fn listens() -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let socket = UnixDatagram::bind(home.path().join("notify")).expect("a socket");
         Self { socket, home }
     }
@@ -38,7 +38,7 @@ impl FakeSystemd {
 
     async fn hears(&self) -> String {
         let mut told = [0; 64];
-        let length = patiently("a word of the process", self.socket.recv(&mut told), || "none").await;
+        let length = wait_until("a word of the process", self.socket.recv(&mut told), || "none").await;
         String::from_utf8_lossy(&told[..length.expect("a datagram")]).into_owned()
     }
 
@@ -50,16 +50,16 @@ impl FakeSystemd {
 
 #[tokio::test]
 async fn a_gateway_has_started_when_it_can_grant_locks() {
-    let (zookeeper, site) = TestSite::on_its_own().await;
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let zookeeper = zookeeper.stop().await;
     let manager = FakeSystemd::listens();
-    let gateway = GatewayLaunch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_notify_socket(&manager.path()).start().await;
     // The end of a reload and the end of a start send the same word. A reload must not be taken for a start.
     gateway.rewrite(&site.policy("gw-1").with("/defaults/wait", "3s"));
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(0), &"applied".into()), "{report}");
     manager.hears_nothing().await;
-    let _zookeeper = zookeeper.start_again().await;
+    let _zookeeper = zookeeper.restart().await;
     assert_eq!(manager.hears().await, "READY=1");
     assert_eq!(gateway.admin("/ready").await.status, 200);
     gateway.signal(Signal::TERM);
@@ -70,11 +70,11 @@ async fn a_gateway_has_started_when_it_can_grant_locks() {
 #[tokio::test]
 async fn a_guard_has_started_when_its_quarantine_is_over() {
     let (manager, origin) = (FakeSystemd::listens(), Origin::start());
-    let launch = guard::GuardLaunch::before(origin.door("guard"))
+    let launch = guard::GuardLaunch::for_upstream(origin.door("guard"))
         .with("/upstream/response_timeout", "100ms")
         .with("/send_within", "100ms")
         .with("/max_execution", "2s");
-    let guard = launch.init(FLOOR).telling(&manager.path()).start().await;
+    let guard = launch.init(FLOOR).with_notify_socket(&manager.path()).start().await;
     let quarantined = guard.admin("/ready").await;
     let said = String::from_utf8_lossy(&quarantined.body).into_owned();
     assert!(quarantined.status == 503 && said.contains("the store is new"), "{said}");
@@ -89,15 +89,15 @@ async fn a_guard_has_started_when_its_quarantine_is_over() {
 /// Keys that were at work have to wait. A guard has started when it serves the other keys.
 #[tokio::test]
 async fn a_guard_that_was_killed_has_started_when_it_serves_the_keys_that_were_not_at_work() {
-    let (manager, beside) = (FakeSystemd::listens(), GuardFixture::fresh().await);
+    let (manager, beside) = (FakeSystemd::listens(), GuardFixture::new().await);
     let launch = beside.launch().await.with("/max_execution", "60s");
     let guard = launch.start().await;
     let HeldRequest { request: lost, latch, .. } =
-        beside.origin.holds_one(&guard, StampedRequest::new("a", FLOOR + 10).post("/work")).await;
-    let launch = guard.dies().await;
+        beside.origin.hold_request(&guard, StampedRequest::new("a", FLOOR + 10).post("/work")).await;
+    let launch = guard.kill().await;
     assert!(lost.result().await.is_err(), "nobody is left to answer");
-    latch.let_go();
-    let guard = launch.telling(&manager.path()).start().await;
+    latch.release();
+    let guard = launch.with_notify_socket(&manager.path()).start().await;
     assert_eq!(manager.hears().await, "READY=1");
     assert_eq!(guard.send(&StampedRequest::new("b", FLOOR + 20).post("/other")).await.status, 200);
     assert_refused(&guard.send(&StampedRequest::new("a", FLOOR + 30).post("/work")).await, "quarantine");
@@ -112,7 +112,7 @@ fn monotonic() -> u128 {
 #[tokio::test]
 async fn a_reload_is_told_from_its_begin_to_its_end() {
     let (site, manager) = (TestSite::fresh().await, FakeSystemd::listens());
-    let gateway = GatewayLaunch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_notify_socket(&manager.path()).start().await;
     assert_eq!(manager.hears().await, "READY=1");
     let before = monotonic();
     gateway.signal(Signal::HUP);
@@ -158,12 +158,12 @@ async fn hangs(place: &'static str, asked: TestRequest) {
     let (site, manager, tokens) = (TestSite::fresh().await, FakeSystemd::listens(), LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
     let stands = format!("1*sleep({})", HANGS.as_millis());
-    let launch = GatewayLaunch::new(&policy).workers(2).failpoint(place, &stands);
-    let gateway = launch.telling(&manager.path()).watched(WITHIN).start().await;
+    let launch = GatewayLaunch::new(&policy).with_workers(2).failpoint(place, &stands);
+    let gateway = launch.with_notify_socket(&manager.path()).with_watchdog(WITHIN).start().await;
     while manager.hears().await != "READY=1" {}
     manager.hears_of_turns().await;
     let request = gateway.begin(asked);
-    gateway.stands_at(place).await;
+    gateway.wait_at_failpoint(place).await;
     manager.hears_of_a_hang().await;
     drop(request);
     // The end takes some time. Threads that have ended need not turn.
@@ -184,19 +184,19 @@ async fn a_gateway_whose_sessions_hang_is_told_by_its_silence() {
 
 #[tokio::test]
 async fn a_gateway_whose_leases_hang_is_told_by_its_silence() {
-    hangs("before_lease_taken", asking(&json!({"keys": ["job/1"]}))).await;
+    hangs("before_lease_taken", acquire_request(&json!({"keys": ["job/1"]}))).await;
 }
 
 #[tokio::test]
 async fn a_guard_with_a_worker_that_hangs_is_told_by_its_silence() {
-    let (manager, beside) = (FakeSystemd::listens(), GuardFixture::fresh().await);
+    let (manager, beside) = (FakeSystemd::listens(), GuardFixture::new().await);
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let launch = beside.launch().await.failpoint("guard_admitted", &stands);
-    let guard = launch.telling(&manager.path()).watched(WITHIN).start().await;
+    let guard = launch.with_notify_socket(&manager.path()).with_watchdog(WITHIN).start().await;
     while manager.hears().await != "READY=1" {}
     manager.hears_of_turns().await;
     let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
-    guard.stands_at("guard_admitted").await;
+    guard.wait_at_failpoint("guard_admitted").await;
     manager.hears_of_a_hang().await;
     drop(request);
 }

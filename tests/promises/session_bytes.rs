@@ -66,7 +66,7 @@ async fn thousands_of_keys_stay_within_the_bound_of_a_session_and_an_ensemble_su
             .with("/zookeeper/servers", json!(ensemble.addresses()))
             .with("/zookeeper/session_timeout", "6s")
             .with("/zookeeper/sessions", 2)
-            .keeping("5m")
+            .with_linger("5m")
             .with("/routes/0/fence/wait", "15s")
     };
     let gateway = Gateway::start(&policy("gw-1")).await;
@@ -102,7 +102,7 @@ async fn thousands_of_keys_stay_within_the_bound_of_a_session_and_an_ensemble_su
         }
     };
     tokio::time::timeout(PATIENCE, gone).await.expect("the sessions of a killed gateway end");
-    ensemble.serves().await;
+    ensemble.wait_serving().await;
     for server in 0..SERVERS {
         let address = json!([ensemble.address(server).to_string()]);
         let policy = policy(&format!("after-{server}")).with("/zookeeper/servers", address);

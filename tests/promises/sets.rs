@@ -43,21 +43,25 @@ fn ask(one: &str, two: &str, three: &str, body: &Value) -> TestRequest {
 #[tokio::test]
 async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
     let site = TestSite::fresh().await;
-    let policy = |name| site.policy(name).with("/routes/0/fence/wait", "0s").route(swap());
+    let policy = |name| site.policy(name).with("/routes/0/fence/wait", "0s").with_route(swap());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/swap/e?two=d");
+    let latch = site.origin.hold("/swap/e?two=d");
     // A number and a text. The key `d` is named twice.
     let body = json!({"items": [{"id": 42}], "last": "d"});
     let swapping = one.begin(ask("e", "d", "c", &body));
     let record = site.origin.request("/swap/e?two=d", 1).await;
 
     assert_eq!(record.key(), Some("account/42, account/c, account/d, account/e"), "sorted, each once");
-    assert_eq!(record.stamped().sequence(), 0);
+    assert_eq!(record.expect_token().sequence(), 0);
     let locks = tree.locks().await;
     assert_eq!(locks.len(), 4, "{locks:?}");
     for lock in &locks {
-        assert_eq!(tree.created(lock).await, record.stamped().number(), "one transaction made all of them");
+        assert_eq!(
+            tree.created_zxid(lock).await,
+            record.expect_token().number(),
+            "one transaction made all of them"
+        );
     }
     for gateway in [&one, &two] {
         for account in ["42", "c", "d", "e"] {
@@ -70,20 +74,20 @@ async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
         }
         assert_eq!(gateway.send(&TestRequest::post("/pay/b")).await.status, 200, "not in the set");
     }
-    latch.let_go();
+    latch.release();
     assert_eq!(swapping.answer().await.status, 200);
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
     for account in ["42", "c", "d", "e"] {
         let answer = two.send(&TestRequest::post(&format!("/pay/{account}"))).await;
         assert_eq!(answer.status, 200);
-        assert!(answer.token() > Some(record.stamped()), "{account}");
+        assert!(answer.token() > Some(record.expect_token()), "{account}");
     }
 }
 
 #[tokio::test]
 async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&site.policy("gw-1").route(swap())).await;
+    let gateway = Gateway::start(&site.policy("gw-1").with_route(swap())).await;
     for (body, status, reason) in [
         (json!({"items": [], "last": "d"}), 400, "key-missing"),
         (json!({"items": [{"id": null}], "last": "d"}), 400, "key-missing"),
@@ -102,23 +106,23 @@ async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
 #[tokio::test]
 async fn a_set_waits_for_its_last_key_and_gives_up_as_a_whole() {
     let site = TestSite::fresh().await;
-    let policy = site.unswept("gw-1").route(swap()).with("/routes/2/fence/wait", "500ms");
+    let policy = site.policy_without_janitor("gw-1").with_route(swap()).with("/routes/2/fence/wait", "500ms");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
     let tree = site.tree().await;
-    let held = site.origin.holds_one(&two, TestRequest::post("/pay/c")).await;
+    let held = site.origin.hold_request(&two, TestRequest::post("/pay/c")).await;
 
     let body = json!({"items": [{"id": "d"}], "last": "e"});
     let waiting = one.begin(ask("a", "b", "c", &body));
-    tree.locks_become("the holder and five of the set", |locks| locks.len() == 6).await;
+    tree.wait_locks("the holder and five of the set", |locks| locks.len() == 6).await;
     let refused = waiting.answer().await;
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
-    tree.so_many_wait(0).await;
+    tree.wait_waiters(0).await;
 
     let waiting = one.begin(ask("a", "b", "c", &body));
-    tree.locks_become("the holder and five of the set", |locks| locks.len() == 6).await;
-    assert_eq!(held.finishes().await.status, 200);
+    tree.wait_locks("the holder and five of the set", |locks| locks.len() == 6).await;
+    assert_eq!(held.finish().await.status, 200);
     assert_eq!(waiting.answer().await.status, 200);
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
 }
 
 const ACCOUNTS: u32 = 12;
@@ -176,7 +180,7 @@ async fn transfers_in_both_directions_over_three_gateways_end_without_a_deadlock
     });
     let policy = |name| {
         let endpoints = json!([format!("http://{}", ledger.address)]);
-        site.policy(name).route(route.clone()).with("/upstreams/ledger/endpoints", endpoints)
+        site.policy(name).with_route(route.clone()).with("/upstreams/ledger/endpoints", endpoints)
     };
     let policies = ["gw-1", "gw-2", "gw-3"].map(policy);
     let (one, two, three) = tokio::join!(
@@ -219,6 +223,6 @@ async fn transfers_in_both_directions_over_three_gateways_end_without_a_deadlock
         total += balance;
     }
     assert_eq!(total, i64::from(ACCOUNTS) * 1_000_000);
-    site.tree().await.no_lock_is_left().await;
-    assert!(History::of(&site.origin.log()).executions.is_empty(), "all went to the ledger");
+    site.tree().await.assert_no_locks().await;
+    assert!(History::from_log(&site.origin.log()).executions.is_empty(), "all went to the ledger");
 }

@@ -45,7 +45,7 @@ fn overlap(one: &Execution, other: &Execution) -> bool {
 
 async fn readers_and_writers_under_load(hold: Value) {
     let site = TestSite::fresh().await;
-    site.origin.works_for(Duration::from_millis(4));
+    site.origin.set_work_time(Duration::from_millis(4));
     let (one, two) =
         Gateway::start_both(&policy(&site, "gw-1", hold.clone()), &policy(&site, "gw-2", hold)).await;
     let plan = |clients, requests| LoadPlan {
@@ -55,12 +55,12 @@ async fn readers_and_writers_under_load(hold: Value) {
         requests,
         pause: Duration::from_millis(2),
     };
-    let readers = Load::of(TestRequest::get, "reader", &plan(8, 40));
+    let readers = Load::start_with(TestRequest::get, "reader", &plan(8, 40));
     let writers = Load::start("writer", &plan(2, 40));
     let (mut told, written) = (readers.end().await, writers.end().await);
     told.extend(written);
 
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     for told in &told {
         assert_eq!(told.answer.as_ref().map(|answer| answer.status), Ok(200), "{told:?}");
@@ -91,13 +91,13 @@ async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
         Gateway::start_both(&policy(&site, "gw-1", hold.clone()), &policy(&site, "gw-2", hold)).await;
     let tree = site.tree().await;
     let reading =
-        site.origin.holds_one(&one, TestRequest::get("/stock/lamp").field("x-attempt", "reader 1")).await;
+        site.origin.hold_request(&one, TestRequest::get("/stock/lamp").field("x-attempt", "reader 1")).await;
 
     let behind = if elsewhere { &two } else { &one };
     let writing = behind.begin(TestRequest::post("/stock/lamp").field("x-attempt", "writer"));
-    behind.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    behind.wait_gauge("fencegate_lock_waiters", 1.0).await;
     if elsewhere {
-        tree.locks_become("a reader and a writer", |locks| locks.len() == 2).await;
+        tree.wait_locks("a reader and a writer", |locks| locks.len() == 2).await;
     }
     // A writer that waits behind a reader of its own gateway has no node yet. The other gateway cannot know that
     // writer.
@@ -113,12 +113,12 @@ async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
     // When the writer waits at another gateway, the holder may let its own readers in for `max_hold`.
     let others = begun(&site).into_iter().filter(|name| !elsewhere || name != "reader 2");
     assert_eq!(others.collect::<Vec<_>>(), ["reader 1"]);
-    assert_eq!(reading.finishes().await.status, 200);
+    assert_eq!(reading.finish().await.status, 200);
     assert_eq!(writing.answer().await.status, 200);
     for late in late {
         assert_eq!(late.answer().await.status, 200);
     }
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
     let order = begun(&site);
     let place = |name: &str| order.iter().position(|one| one == name).expect("all were served");
     let last = if elsewhere { "reader 3" } else { "reader 2" };
@@ -144,7 +144,7 @@ async fn a_strict_reader_does_not_overtake_a_writer_that_waits_at_another_gatewa
 #[tokio::test]
 async fn a_writer_is_not_starved_by_readers_that_never_pause() {
     let site = TestSite::alone().await;
-    site.origin.works_for(Duration::from_millis(20));
+    site.origin.set_work_time(Duration::from_millis(20));
     let (one, two) =
         Gateway::start_both(&policy(&site, "gw-1", cached()), &policy(&site, "gw-2", cached())).await;
     let plan = LoadPlan {
@@ -154,17 +154,17 @@ async fn a_writer_is_not_starved_by_readers_that_never_pause() {
         requests: 5000,
         pause: Duration::ZERO,
     };
-    let load = Load::of(TestRequest::get, "reader", &plan);
+    let load = Load::start_with(TestRequest::get, "reader", &plan);
     for n in 0..4 {
         let so_far = site.origin.log().records.len();
-        site.origin.when("readers at work", |log| log.records.get(so_far + 20).map(drop)).await;
+        site.origin.wait_for("readers at work", |log| log.records.get(so_far + 20).map(drop)).await;
         let gateway = if n % 2 == 0 { &one } else { &two };
         let answer = gateway.send(&TestRequest::post("/stock/lamp")).await;
         assert_eq!(answer.status, 200);
         assert!(answer.took() < Duration::from_secs(2), "took {:?}", answer.took());
     }
     let told = load.stop().await;
-    History::of(&site.origin.log()).with(&told).assert_holds();
+    History::from_log(&site.origin.log()).with(&told).assert_holds();
 }
 
 /// The write of a victim that was stopped past the end of its session, with its first byte unwritten.
@@ -176,19 +176,20 @@ struct LateWrite {
 
 /// Another gateway serves `next` between the check of the victim's request and its first byte.
 async fn late(victim: TestRequest, next: TestRequest) -> (LateWrite, Token) {
-    let site = TestSite::fresh().await.comparing();
-    let sleeping = site.pausing(&policy(&site, "victim", cached()), "after_proof_check", PAUSE).await;
+    let site = TestSite::fresh().await.with_comparison();
+    let sleeping =
+        site.gateway_paused_at(&policy(&site, "victim", cached()), "after_proof_check", PAUSE).await;
     let other = Gateway::start(&policy(&site, "next", cached())).await;
     let asked = sleeping.begin(victim);
-    sleeping.stands_at("after_proof_check").await;
+    sleeping.wait_at_failpoint("after_proof_check").await;
     sleeping.signal(Signal::STOP);
     assert_eq!(other.send(&next).await.status, 200);
-    let newer = site.origin.request("/stock/lamp", 1).await.stamped();
+    let newer = site.origin.request("/stock/lamp", 1).await.expect_token();
     sleeping.signal(Signal::CONT);
     let answer = asked.answer().await;
     let record = site.origin.request("/stock/lamp", 2).await;
     assert_eq!(record.gateway, "victim");
-    (LateWrite { token: record.stamped(), status: answer.status, stale: record.stale }, newer)
+    (LateWrite { token: record.expect_token(), status: answer.status, stale: record.stale }, newer)
 }
 
 #[tokio::test]
@@ -208,12 +209,12 @@ async fn a_late_reader_is_refused_by_the_mark_of_a_newer_writer() {
 /// The old and the new reader hold the key together. The older one is only slower, and is not stale.
 #[tokio::test]
 async fn a_younger_reader_does_not_invalidate_an_older_one() {
-    let site = TestSite::fresh().await.comparing();
+    let site = TestSite::fresh().await.with_comparison();
     let pause = Duration::from_millis(600);
-    let slow = site.pausing(&policy(&site, "slow", cached()), "after_proof_check", pause).await;
+    let slow = site.gateway_paused_at(&policy(&site, "slow", cached()), "after_proof_check", pause).await;
     let other = Gateway::start(&policy(&site, "other", cached())).await;
     let asked = slow.begin(TestRequest::get("/stock/lamp"));
-    slow.stands_at("after_proof_check").await;
+    slow.wait_at_failpoint("after_proof_check").await;
     assert_eq!(other.send(&TestRequest::get("/stock/lamp")).await.status, 200);
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
@@ -221,5 +222,5 @@ async fn a_younger_reader_does_not_invalidate_an_older_one() {
     let log = site.origin.log();
     let [first, second] = log.records.as_slice() else { panic!("two records: {log:#?}") };
     assert_eq!((first.gateway.as_str(), second.gateway.as_str()), ("other", "slow"), "not exercised");
-    assert!(second.stamped() < first.stamped() && !second.stale, "{second:?}");
+    assert!(second.expect_token() < first.expect_token() && !second.stale, "{second:?}");
 }

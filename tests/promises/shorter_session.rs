@@ -11,14 +11,14 @@ use serde_json::json;
 /// is cut off: it has to stop before the server gives its keys away, not when the session that it made would end.
 #[tokio::test]
 async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_for_less() {
-    let (zookeeper, site) = TestSite::on_its_own().await;
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
     let policy = |name| {
         site.policy(name)
             .with("/zookeeper/session_timeout", "12s")
             .with("/upstreams/ledger/fencing", "none")
             .with("/routes/0/fence/wait", "20s")
-            .keeping("60s")
+            .with_linger("60s")
     };
     let servers = json!([link.address().to_string()]);
     let ours = policy("victim").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
@@ -26,9 +26,9 @@ async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_
     assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert!(victim.metrics().await.largest("fencegate_zk_session_timeout_seconds") > 11.0);
 
-    let _zookeeper = zookeeper.keeping_sessions_for(Duration::from_secs(2)).await;
-    victim.series_reaches("fencegate_zk_reconnects_total", &[], 1.0).await;
-    victim.becomes_ready().await;
+    let _zookeeper = zookeeper.with_max_session(Duration::from_secs(2)).await;
+    victim.wait_series_at_least("fencegate_zk_reconnects_total", &[], 1.0).await;
+    victim.wait_ready().await;
     let next = Gateway::start(&policy("next")).await;
     assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
 
@@ -36,7 +36,7 @@ async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_
     assert_eq!(taken.answer().await.status, 200, "another key is free");
     link.cut();
     let before = Instant::now();
-    let taken = site.origin.holds_one(&next, TestRequest::post("/pay/7")).await;
+    let taken = site.origin.hold_request(&next, TestRequest::post("/pay/7")).await;
     assert!(
         before.elapsed() < Duration::from_secs(8),
         "not exercised: the session was kept for {:?}",
@@ -50,7 +50,7 @@ async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_
     }
     let written = site.origin.log().bytes_since("victim", before);
     assert!(written.is_empty(), "{}", String::from_utf8_lossy(&written));
-    assert_eq!(taken.finishes().await.status, 200);
+    assert_eq!(taken.finish().await.status, 200);
     assert!(victim.metrics().await.largest("fencegate_zk_session_timeout_seconds") < 2.1);
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }

@@ -22,11 +22,11 @@ async fn gateway(site: &TestSite, more: &[Value]) -> Gateway {
     let transfer = json!({"keys": ["account/{body:/from}", "account/{body:/to}"]});
     let mut policy = site
         .policy("gw-1")
-        .route(fenced("transfer", "/v1/transfers", &transfer))
-        .route(fenced("account", "/accounts/{id}", &json!({"key": "account/{path.id}"})))
-        .route(fenced("query", "/query", &json!({"key": "account/{query.id}"})));
+        .with_route(fenced("transfer", "/v1/transfers", &transfer))
+        .with_route(fenced("account", "/accounts/{id}", &json!({"key": "account/{path.id}"})))
+        .with_route(fenced("query", "/query", &json!({"key": "account/{query.id}"})));
     for route in more {
-        policy = policy.route(route.clone());
+        policy = policy.with_route(route.clone());
     }
     Gateway::start(&policy).await
 }

@@ -13,17 +13,17 @@ async fn the_token_is_that_of_the_lock_node_held() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
 
     let asked = gateway.begin(TestRequest::post("/pay/7"));
     let record = site.origin.request("/pay/7", 1).await;
     let locks = tree.locks().await;
     let [node] = locks.as_slice() else { panic!("one lock node: {locks:?}") };
-    let czxid = tree.created(node).await;
-    latch.let_go();
+    let czxid = tree.created_zxid(node).await;
+    latch.release();
     let answer = asked.answer().await;
 
-    let token = record.stamped();
+    let token = record.expect_token();
     assert_eq!(record.request.field("fencing-number"), Some(token.number().to_string().as_str()));
     assert_eq!(record.key(), Some("account/7"));
     assert_eq!(record.request.field("fencing-mode"), Some("exclusive"));
@@ -43,11 +43,11 @@ async fn the_token_is_that_of_the_lock_node_held() {
 #[tokio::test]
 async fn a_finished_request_leaves_no_lock_node() {
     let site = TestSite::alone().await;
-    let gateway = Gateway::start(&site.unswept("gw-1")).await;
+    let gateway = Gateway::start(&site.policy_without_janitor("gw-1")).await;
     let tree = site.tree().await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200);
-    tree.no_lock_is_left().await;
+    tree.assert_no_locks().await;
     assert!(answer.completed.elapsed() < Duration::from_secs(1), "took {:?}", answer.completed.elapsed());
 }
 

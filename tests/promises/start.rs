@@ -12,7 +12,7 @@ use fencegate_tests::{
 
 /// Exit code and all that was said, of a run that must end by itself.
 async fn ended(policy: &TestPolicy) -> (Option<i32>, String) {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["run", "-c", &file.display().to_string(), "--init"]).await.expect("started");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -20,7 +20,7 @@ async fn ended(policy: &TestPolicy) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_trying() {
-    let (zookeeper, site) = TestSite::on_its_own().await;
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let zookeeper = zookeeper.stop().await;
 
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).start().await;
@@ -30,8 +30,8 @@ async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_tryin
     let refused = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
 
-    let _zookeeper = zookeeper.start_again().await;
-    gateway.becomes_ready().await;
+    let _zookeeper = zookeeper.restart().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
@@ -41,19 +41,19 @@ async fn a_root_that_nobody_initialised_is_not_used_until_era_init_ran() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
-    gateway.says("what to run", |line| line.text().contains("era init")).await;
+    gateway.wait_line("what to run", |line| line.text().contains("era init")).await;
     assert_eq!(gateway.admin("/ready").await.status, 503);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 503);
     assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
     assert_eq!(site.tree().await.paths().await, [""; 0], "it made nodes of its own accord");
 
     era_init(&policy).await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 async fn era_init(policy: &TestPolicy) -> Option<i32> {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
     output.status.code()
@@ -75,7 +75,7 @@ async fn an_era_is_never_begun_anew_by_initialising_again() {
 async fn initialising_without_zookeeper_ends_with_a_message() {
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let policy = TestPolicy::new("gw-1", nobody, "/t/none", nobody);
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
     let said = String::from_utf8_lossy(&output.stderr);

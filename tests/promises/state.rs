@@ -25,7 +25,7 @@ fn records(state: &Path) -> Vec<PathBuf> {
 }
 
 async fn checked(policy: &TestPolicy) -> Value {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
     serde_json::from_slice(&output.stdout).expect("JSON")
@@ -33,16 +33,16 @@ async fn checked(policy: &TestPolicy) -> Value {
 
 #[tokio::test]
 async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
-    let (site, state) = (TestSite::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    gateway.stops().await;
+    gateway.stop().await;
     let file = records(state.path()).pop().expect("a record");
     let sound = fs::read(&file).expect("our own");
     for (bytes, word) in [(&sound[..sound.len() / 2], "damaged"), (b"{\"format\": 2}", "of format 2")] {
         fs::write(&file, bytes).expect("our own");
-        let said = GatewayLaunch::new(&policy).fails().await;
+        let said = GatewayLaunch::new(&policy).expect_start_failure().await;
         assert!(said.contains("FG0519") && said.contains(word), "{said}");
         assert!(said.contains(&file.display().to_string()) && said.contains("era bump"), "{said}");
         let told = checked(&policy).await;
@@ -60,43 +60,43 @@ async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
 
 #[tokio::test]
 async fn a_state_dir_that_cannot_be_written_is_told_before_anything_is_served() {
-    let (site, state) = (TestSite::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
     let nowhere = state.path().join("none");
-    let said = GatewayLaunch::new(&remembering(&site, &nowhere)).fails().await;
+    let said = GatewayLaunch::new(&remembering(&site, &nowhere)).expect_start_failure().await;
     assert!(said.contains("FG0514") && said.contains(&nowhere.display().to_string()), "{said}");
 }
 
 #[tokio::test]
 async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nobody() {
-    let (site, state) = (TestSite::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
     let path = state.path().join("state");
     fs::create_dir(&path).expect("our own");
     let gateway = Gateway::start(&remembering(&site, &path)).await;
     fs::remove_dir_all(&path).expect("our own");
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    gateway.series_reaches("fencegate_state_write_failures_total", &[], 1.0).await;
-    gateway.says("what failed", |line| line.message() == "state.not_written").await;
+    gateway.wait_series_at_least("fencegate_state_write_failures_total", &[], 1.0).await;
+    gateway.wait_line("what failed", |line| line.message() == "state.not_written").await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     fs::create_dir(&path).expect("our own");
-    gateway.says("that it writes again", |line| line.message() == "state.written_again").await;
+    gateway.wait_line("that it writes again", |line| line.message() == "state.written_again").await;
     assert_eq!(records(&path).len(), 1);
 }
 
 /// Two processes as in a rolling restart. Neither waits for the other, and the older one removes nothing.
 #[tokio::test]
 async fn two_processes_with_one_state_dir_keep_a_record_each() {
-    let (site, state) = (TestSite::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
     let policy = remembering(&site, state.path());
     let older = Gateway::start(&policy).await;
     assert_eq!(older.send(&TestRequest::post("/pay/7")).await.status, 200);
     older.signal(Signal::STOP);
     let newer = Gateway::start(&policy).await;
     let token = newer.send(&TestRequest::post("/pay/8")).await.token().expect("a token");
-    newer.stops().await;
+    newer.stop().await;
     older.signal(Signal::CONT);
-    older.stops().await;
+    older.stop().await;
     let last = Gateway::start(&policy).await;
-    let read = last.says("what it found", |line| line.message() == "state.read").await;
+    let read = last.wait_line("what it found", |line| line.message() == "state.read").await;
     let text: Value = serde_json::from_str(&read.text()).expect("JSON");
     assert!(text["fields"]["highest"].as_u64() >= Some(token.number()), "{text}");
     assert_eq!(records(state.path()).len(), 1, "those of both have gone");

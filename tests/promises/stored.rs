@@ -12,11 +12,11 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::GatewayLaunch,
     guard::GuardFixture,
-    guarded::quick,
+    guarded::with_short_times,
     process::binary,
     scratch,
     site::TestSite,
-    stored::{gateways_know, guard_knows, remembering},
+    stored::{assert_gateway_state, assert_guard_store, policy_with_operations},
 };
 use serde_json::Value;
 
@@ -30,38 +30,38 @@ fn nodes() -> Vec<Value> {
 
 #[tokio::test]
 async fn a_guard_knows_what_an_earlier_version_wrote() {
-    let beside = GuardFixture::fresh().await;
-    let launch = quick(beside.unmade());
+    let beside = GuardFixture::new().await;
+    let launch = with_short_times(beside.uninitialized_launch());
     let unpacked = Command::new("gzip").arg("-dc").arg(stored("guard.redb.gz")).output().expect("gzip");
     assert!(unpacked.status.success(), "{unpacked:?}");
     fs::write(launch.store(), unpacked.stdout).expect("our own folder");
-    guard_knows(&launch.start().await, &beside.origin).await;
+    assert_guard_store(&launch.start().await, &beside.origin).await;
 }
 
 #[tokio::test]
 async fn gateways_know_what_an_earlier_version_wrote_in_zookeeper() {
     let site = TestSite::fresh().await;
     site.tree().await.restore(&nodes()).await;
-    gateways_know(&site, &binary()).await;
+    assert_gateway_state(&site, &binary()).await;
 }
 
 /// The tokens of a ZooKeeper that begins anew lie below what the folder has seen: that is told, and nothing granted.
 #[tokio::test]
 async fn a_gateway_knows_how_far_an_earlier_version_had_seen_tokens_come() {
-    let (_zookeeper, site) = TestSite::on_its_own().await;
+    let (_zookeeper, site) = TestSite::with_own_zookeeper().await;
     site.tree().await.restore(&nodes()).await;
-    let state = scratch::place();
+    let state = scratch::temp_dir();
     let record =
         fs::read_dir(stored("state_dir")).expect("committed").next().expect("a record").expect("readable");
     fs::copy(record.path(), state.path().join(record.file_name())).expect("our own folder");
-    let policy = remembering(&site, "gw-1").with("/state_dir", state.path().display().to_string());
+    let policy = policy_with_operations(&site, "gw-1").with("/state_dir", state.path().display().to_string());
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     let seen: Value = serde_json::from_slice(&fs::read(record.path()).expect("committed")).expect("JSON");
-    let read = gateway.says("what it found", |line| line.message() == "state.read").await;
+    let read = gateway.wait_line("what it found", |line| line.message() == "state.read").await;
     let read: Value = serde_json::from_str(&read.text()).expect("JSON");
     assert_eq!(read["fields"]["highest"], seen["highest"], "{read}");
     // Each of the four sessions notices the rollback.
-    gateway.series_becomes("fencegate_zk_rolled_back", &[], 4.0).await;
+    gateway.wait_series("fencegate_zk_rolled_back", &[], 4.0).await;
     let answer = gateway.send(&TestRequest::post("/pay/7").field("Idempotency-Key", "new").body("{}")).await;
     assert_eq!((answer.status, answer.reason()), (503, "rolled-back".into()));
 }

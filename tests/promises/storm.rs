@@ -35,7 +35,7 @@ fn seed() -> u64 {
 
 #[tokio::test]
 async fn a_storm_of_repeats_executes_nothing_twice_and_tells_nobody_what_is_not_so() {
-    let dice = SeededRng::seeded(seed());
+    let dice = SeededRng::new(seed());
     let guarded = GuardedSite::fresh().await;
     for operation in (0..operations()).map(OperationNumber) {
         guarded.site.origin.script(&operation.target(), operation.acts(&dice));

@@ -12,7 +12,7 @@ use std::{
 
 use fencegate_tests::{
     gateway::Gateway,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     site::TestSite,
 };
 use serde_json::json;
@@ -179,7 +179,7 @@ pub(crate) async fn warm(gateway: &Gateway) -> usize {
     let mut client = connect(gateway).await;
     client.write_all(b"GET /nowhere\\ HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;
-    gateway.forget_peak();
+    gateway.reset_peak();
     gateway.resident()
 }
 
@@ -202,7 +202,7 @@ async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
         .await
         .expect("a gibibyte takes seconds")
         .expect("taken in full");
-    let answer = patiently("an answer", head(&mut client), || gateway.log()).await;
+    let answer = wait_until("an answer", head(&mut client), || gateway.log()).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(service.moved(), GIB, "the service compared every byte");
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
@@ -240,7 +240,7 @@ async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
             tokio::time::sleep(QUIET).await;
         }
     };
-    patiently("the service to be held back", still, || service.moved()).await;
+    wait_until("the service to be held back", still, || service.moved()).await;
     // The bound includes the kernel's buffers for two connections on loopback, and those of the gateway.
     assert!(
         service.moved() < 64 * MIB,

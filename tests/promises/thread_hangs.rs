@@ -11,7 +11,7 @@ use fencegate_tests::{
     client::{ClientResponse, TestRequest},
     gateway::GatewayLaunch,
     guard::{FLOOR, GuardFixture, StampedRequest},
-    leases::{LeaseTokens, asking},
+    leases::{LeaseTokens, acquire_request},
     patience::QUIET,
     process::TestProcess,
     site::TestSite,
@@ -55,7 +55,7 @@ async fn is_told(process: &TestProcess, thread: &str) {
     let said = probed(process, "/live", 503).await;
     assert!(said.starts_with(thread) && said.contains("has not turned for"), "{said}");
     assert!(probed(process, "/ready", 503).await.starts_with(thread));
-    process.says("that it hangs", |line| line.message().starts_with("FG0552: ")).await;
+    process.wait_line("that it hangs", |line| line.message().starts_with("FG0552: ")).await;
     assert_eq!(probed(process, "/live", 200).await, "live\n");
 }
 
@@ -64,10 +64,10 @@ async fn hangs(place: &'static str, asked: TestRequest, thread: &str) {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "30s");
     let stands = format!("1*sleep({})", HANGS.as_millis());
-    let gateway = GatewayLaunch::new(&policy).workers(2).failpoint(place, &stands).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy).with_workers(2).failpoint(place, &stands).start().await;
+    gateway.wait_ready().await;
     let request = gateway.begin(asked);
-    gateway.stands_at(place).await;
+    gateway.wait_at_failpoint(place).await;
     is_told(&gateway, thread).await;
     drop(request);
 }
@@ -84,17 +84,18 @@ async fn thread_of_the_sessions_that_hangs_is_named_by_both_probes() {
 
 #[tokio::test]
 async fn thread_of_the_leases_that_hangs_is_named_by_both_probes() {
-    hangs("before_lease_taken", asking(&json!({"keys": ["job/1"]})), "the thread of the leases").await;
+    hangs("before_lease_taken", acquire_request(&json!({"keys": ["job/1"]})), "the thread of the leases")
+        .await;
 }
 
 #[tokio::test]
 async fn worker_of_a_guard_that_hangs_is_named_by_both_probes() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let guard = beside.launch().await.failpoint("guard_admitted", &stands).start().await;
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
-    guard.stands_at("guard_admitted").await;
+    guard.wait_at_failpoint("guard_admitted").await;
     is_told(&guard, "worker ").await;
     drop(request);
 }
@@ -102,16 +103,16 @@ async fn worker_of_a_guard_that_hangs_is_named_by_both_probes() {
 /// A restart would make no disk faster, and close the keys that are at work.
 #[tokio::test]
 async fn guard_whose_store_hangs_is_not_ready_and_lives() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let guard = beside.launch().await.failpoint("before_guard_commit", &stands).start().await;
     let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
-    guard.stands_at("before_guard_commit").await;
+    guard.wait_at_failpoint("before_guard_commit").await;
     let said = probed(&guard, "/ready", 503).await;
     assert!(said.starts_with("the thread of the store has not turned for"), "{said}");
     assert_eq!(guard.admin("/live").await.status, 200);
     drop(request);
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
 }
 
 /// Requests go on, and a file that cannot be read now could not be read after a restart.
@@ -120,13 +121,15 @@ async fn main_thread_that_waits_for_its_file_fails_no_probe_and_is_counted() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = GatewayLaunch::new(&policy).start().await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     // Whoever opens it to read waits until somebody opens it to write.
     let (file, pipe) = (gateway.file(), gateway.file().with_extension("pipe"));
     run("mkfifo", &[&pipe.display().to_string()]).await;
     fs::rename(&pipe, &file).expect("one folder");
     gateway.signal(Signal::HUP);
-    gateway.says("which", |line| line.message().starts_with("FG0552: the main thread has not turned")).await;
+    gateway
+        .wait_line("which", |line| line.message().starts_with("FG0552: the main thread has not turned"))
+        .await;
     let hung = |thread: &'static str| {
         let gateway = &gateway;
         async move {
@@ -140,7 +143,7 @@ async fn main_thread_that_waits_for_its_file_fails_no_probe_and_is_counted() {
     }
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     fs::write(&file, policy.to_string()).expect("the reload reads it");
-    gateway.says("that it turns", |line| line.message() == "it turns again").await;
+    gateway.wait_line("that it turns", |line| line.message() == "it turns again").await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     for thread in ["requests", "sessions", "endpoints"] {
         assert_eq!(hung(thread).await, 0.0, "{thread}");
@@ -153,8 +156,11 @@ async fn gateway_whose_log_nobody_reads_lives_and_says_what_was_dropped() {
     let gateway = UnreadProcess::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
     let dropped = async {
         loop {
-            assert_eq!(TestRequest::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
-            let live = TestRequest::get("/live").to(gateway.admin).await.expect("an answer");
+            assert_eq!(
+                TestRequest::post("/pay/7").send_to(gateway.public).await.expect("an answer").status,
+                200
+            );
+            let live = TestRequest::get("/live").send_to(gateway.admin).await.expect("an answer");
             assert_eq!(live.status, 200, "{}", text(&live));
             if text(&live).contains("dropped") {
                 return text(&live);
@@ -163,7 +169,7 @@ async fn gateway_whose_log_nobody_reads_lives_and_says_what_was_dropped() {
     };
     let told = tokio::time::timeout(Duration::from_secs(60), dropped).await.expect("lines are dropped");
     assert!(told.starts_with("live\nlines of the log that were dropped"), "{told}");
-    let ready = TestRequest::get("/ready").to(gateway.admin).await.expect("an answer");
+    let ready = TestRequest::get("/ready").send_to(gateway.admin).await.expect("an answer");
     assert!(ready.status == 200 && text(&ready).contains("dropped"), "{}", text(&ready));
 }
 
@@ -173,27 +179,27 @@ async fn gateway_with_a_worker_that_hangs_ends_at_sigterm() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "1s");
     let gateway = GatewayLaunch::new(&policy)
-        .workers(2)
+        .with_workers(2)
         .failpoint("before_upstream_write", "1*sleep(120000)")
         .start()
         .await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     let request = gateway.begin(TestRequest::post("/pay/7"));
-    gateway.stands_at("before_upstream_write").await;
+    gateway.wait_at_failpoint("before_upstream_write").await;
     gateway.signal(Signal::TERM);
     let ended = tokio::time::timeout(ENDS, gateway.exit()).await;
     assert_eq!(ended.expect("SIGTERM ends it").code(), Some(1), "not a clean end");
-    gateway.says("why", |line| line.message().contains("FG0552: worker ")).await;
+    gateway.wait_line("why", |line| line.message().contains("FG0552: worker ")).await;
     drop(request);
 }
 
 #[tokio::test]
 async fn guard_with_a_worker_that_hangs_ends_at_sigterm() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/listener/timeouts/drain", "1s");
     let guard = launch.failpoint("guard_admitted", "1*sleep(120000)").start().await;
     let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
-    guard.stands_at("guard_admitted").await;
+    guard.wait_at_failpoint("guard_admitted").await;
     guard.signal(Signal::TERM);
     let ended = tokio::time::timeout(ENDS, guard.exit()).await;
     assert_eq!(ended.expect("SIGTERM ends it").code(), Some(1), "not a clean end");
@@ -206,7 +212,7 @@ async fn standstill_of_the_whole_process_fails_no_probe() {
     let gateway = site.gateway("gw-1").await;
     standstill::stop(gateway.pid());
     tokio::time::sleep(FOUND).await;
-    standstill::go_on(gateway.pid());
+    standstill::resume(gateway.pid());
     let again = Instant::now();
     while again.elapsed() < QUIET {
         let live = gateway.admin("/live").await;

@@ -11,7 +11,7 @@ use std::{
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, TlsClient},
     gateway::{Gateway, GatewayLaunch},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -39,7 +39,7 @@ pub(super) struct TlsFiles {
 
 impl TlsFiles {
     pub(super) fn new() -> Self {
-        Self { authority: TestCa::new(), folder: scratch::place() }
+        Self { authority: TestCa::new(), folder: scratch::temp_dir() }
     }
 
     /// Writes a new certificate for a name, over an older one, and gives what a policy says of it.
@@ -53,7 +53,7 @@ impl TlsFiles {
     }
 
     pub(super) fn client(&self) -> TlsClient {
-        TlsClient::trusting(self.authority.roots())
+        TlsClient::new(self.authority.roots())
     }
 }
 
@@ -69,16 +69,20 @@ async fn the_handshake_agrees_on_the_protocol_and_the_name_picks_the_certificate
     let ask = TestRequest::post("/pay/7").field("host", "pay.example");
     for protocols in [&["h2", "http/1.1"][..], &["http/1.1"], &[]] {
         for name in ["pay.example", "eu.shop.example"] {
-            let secure = keys.client().offering(protocols);
+            let secure = keys.client().with_alpn(protocols);
             // It checks that the certificate has the name.
             let stream = secure.connect(gateway.public, name).await.expect("accepted");
             let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
             assert_eq!(agreed.as_deref(), protocols.first().map(|first| first.as_bytes()));
             let answer = if agreed.as_deref() == Some(b"h2") {
-                let streams = Http2Client::over(stream, gateway.public).await.expect("speaks HTTP/2");
+                let streams = Http2Client::on_stream(stream, gateway.public).await.expect("speaks HTTP/2");
                 streams.send(&TestRequest::post("/pay/7")).await
             } else {
-                Http1Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1").send(&ask).await
+                Http1Client::on_stream(stream, gateway.public)
+                    .await
+                    .expect("speaks HTTP/1.1")
+                    .send(&ask)
+                    .await
             };
             let answer = answer.expect("answered");
             assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
@@ -102,7 +106,8 @@ async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
     };
     for (auth, without) in [("required", false), ("optional", true)] {
         let gateway = Gateway::start(&with_tls(&site, tls(auth))).await;
-        let shows = |signed: &SignedCertificate| keys.client().showing(signed.certificate(), signed.key());
+        let shows =
+            |signed: &SignedCertificate| keys.client().with_certificate(signed.certificate(), signed.key());
         for (who, secure, comes_in) in [
             ("a friend", shows(&keys.authority.sign(&["till-7.example"])), true),
             ("a stranger", shows(&others.authority.sign(&["till-7.example"])), false),
@@ -110,10 +115,10 @@ async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
         ] {
             let asked = async {
                 let stream = secure.connect(gateway.public, "pay.example").await?;
-                let mut client = Http1Client::over(stream, gateway.public).await?;
+                let mut client = Http1Client::on_stream(stream, gateway.public).await?;
                 client.send(&TestRequest::post("/pay/7").field("host", "pay.example")).await
             };
-            let answer = patiently(who, asked, || gateway.log()).await;
+            let answer = wait_until(who, asked, || gateway.log()).await;
             assert_eq!(answer.is_ok_and(|answer| answer.status == 200), comes_in, "{auth}: {who}");
         }
     }
@@ -130,15 +135,15 @@ async fn who_a_certificate_says_the_client_is_stands_in_the_access_log() {
     });
     let gateway = Gateway::start(&with_tls(&site, tls).with("/log/access", "stdout")).await;
     let till = keys.authority.sign(&["till-7.example"]);
-    let till = keys.client().showing(till.certificate(), till.key());
+    let till = keys.client().with_certificate(till.certificate(), till.key());
     for (path, secure, known) in [("/till", till, true), ("/nobody", keys.client(), false)] {
         let stream = secure.connect(gateway.public, "pay.example").await.expect("accepted");
-        let mut client = Http1Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+        let mut client = Http1Client::on_stream(stream, gateway.public).await.expect("speaks HTTP/1.1");
         // The field that the client sends about itself proves nothing.
         let ask =
             TestRequest::get(path).field("host", "pay.example").field("client-identity", "DNS:boss.example");
         assert_eq!(client.send(&ask).await.expect("answered").status, 200);
-        let line = gateway.says("a line", move |line| line.text().contains(path)).await.text();
+        let line = gateway.wait_line("a line", move |line| line.text().contains(path)).await.text();
         let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         let named = (line["client_identity"].as_str(), line["client_certificate"].as_str().map(str::len));
         assert_eq!(named, if known { (Some("DNS:till-7.example"), Some(64)) } else { (None, None) });
@@ -151,9 +156,9 @@ async fn a_version_that_is_too_old_is_not_spoken() {
     let certificates = json!([keys.write("a", "pay.example")]);
     let tls = json!({"certificates": certificates, "min_version": "1.3"});
     let gateway = Gateway::start(&with_tls(&site, tls)).await;
-    let older = keys.client().versions(OLDER);
+    let older = keys.client().with_versions(OLDER);
     older.connect(gateway.public, "pay.example").await.expect_err("TLS 1.2");
-    let newer = keys.client().versions(NEWER);
+    let newer = keys.client().with_versions(NEWER);
     newer.connect(gateway.public, "pay.example").await.expect("TLS 1.3");
 }
 
@@ -172,8 +177,9 @@ async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never(
     let worker = |keeps: bool| {
         let (secure, ask, over) = (secure.clone(), stop.clone(), over.subscribe());
         tokio::spawn(async move {
-            let connect =
-                || async { Http1Client::over(secure.connect(address, "pay.example").await?, address).await };
+            let connect = || async {
+                Http1Client::on_stream(secure.connect(address, "pay.example").await?, address).await
+            };
             let (mut client, mut served) = (connect().await.expect("accepted"), 0);
             while !*over.borrow() {
                 if !keeps {
@@ -191,7 +197,7 @@ async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never(
     for round in 1..=3 {
         keys.write("a", "pay.example");
         let taken = ["result=\"ok\""];
-        gateway.series_becomes("fencegate_tls_reloads_total", &taken, f64::from(round)).await;
+        gateway.wait_series("fencegate_tls_reloads_total", &taken, f64::from(round)).await;
         let now = serial().await;
         assert_ne!(now, before, "round {round}");
         before = now;
@@ -207,7 +213,7 @@ async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never(
     {
         fs::write(keys.path("a.pem"), bad).expect("our own file");
         let told = n as f64 + 1.0;
-        gateway.series_becomes("fencegate_tls_reloads_total", &["result=\"bad\""], told).await;
+        gateway.wait_series("fencegate_tls_reloads_total", &["result=\"bad\""], told).await;
         assert_eq!(serial().await, before, "the old one stays");
     }
     over.send_replace(true);
@@ -257,15 +263,15 @@ async fn what_is_no_tls_is_told_so_and_who_says_nothing_is_not_waited_for() {
     for said in [&b""[..], b"\x16\x03\x01\x02"] {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
         let began = Instant::now();
-        client.say(said).await.expect("connected");
-        patiently("the end", client.answer(), || gateway.log()).await.expect_err("nothing to say");
+        client.send(said).await.expect("connected");
+        wait_until("the end", client.read_response(), || gateway.log()).await.expect_err("nothing to say");
         let took = began.elapsed();
         assert!(took > Duration::from_millis(350) && took < Duration::from_secs(3), "{took:?}");
     }
     let mut garbage = tokio::net::TcpStream::connect(gateway.public).await.expect("listens");
     garbage.write_all(&[0x16; 600]).await.expect("connected");
     let mut told = Vec::new();
-    patiently("the end", garbage.read_to_end(&mut told), || gateway.log()).await.ok();
+    wait_until("the end", garbage.read_to_end(&mut told), || gateway.log()).await.ok();
     let metrics = gateway.metrics().await;
     assert_eq!(metrics.sum("fencegate_client_timeouts_total", &["limit=\"tls_handshake\""]), 2.0);
     assert_eq!(metrics.sum("fencegate_tls_handshakes_total", &["result=\"failed\""]), 1.0);
@@ -292,7 +298,7 @@ async fn a_gateway_does_not_start_with_files_that_it_cannot_use() {
     let start = |name: &str, spoil: &dyn Fn(&Path)| {
         let policy = with_tls(&site, pair(name));
         spoil(keys.folder.path());
-        GatewayLaunch::new(&policy).fails()
+        GatewayLaunch::new(&policy).expect_start_failure()
     };
     let open = start("open", &|folder| {
         fs::set_permissions(folder.join("open.key"), fs::Permissions::from_mode(0o644))

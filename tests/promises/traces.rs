@@ -8,7 +8,7 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     guarded::GuardedSite,
-    patience::{PATIENCE, patiently},
+    patience::{PATIENCE, wait_until},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -55,7 +55,7 @@ impl TraceCollector {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        patiently("the spans", enough, || self.child.log()).await;
+        wait_until("the spans", enough, || self.child.log()).await;
         found()
     }
 }
@@ -121,10 +121,10 @@ async fn a_refusal_has_its_reason_and_what_is_not_recorded_has_no_span() {
     let gateway = Gateway::start(&policy).await;
     let holder = site
         .origin
-        .holds_one(&gateway, TestRequest::post("/pay/7").field("traceparent", &parent("00")))
+        .hold_request(&gateway, TestRequest::post("/pay/7").field("traceparent", &parent("00")))
         .await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 423);
-    assert_eq!(holder.finishes().await.status, 200);
+    assert_eq!(holder.finish().await.status, 200);
     let spans = collector.told("pay", 2).await;
     let [lock, request] = spans.as_slice() else { panic!("{spans:#?}") };
     assert_eq!(request["attributes"]["fencegate.reason"], "locked");
@@ -173,8 +173,10 @@ async fn no_request_waits_for_a_collector_and_what_it_does_not_take_is_counted()
             assert!(answer.status == 200 && answer.took() < Duration::from_secs(5), "{answer:?}");
         }
         if lost {
-            gateway.series_reaches("fencegate_spans_lost_total", &[], 40.0).await;
-            gateway.says("that the collector is away", |line| line.text().contains("spans.not_taken")).await;
+            gateway.wait_series_at_least("fencegate_spans_lost_total", &[], 40.0).await;
+            gateway
+                .wait_line("that the collector is away", |line| line.text().contains("spans.not_taken"))
+                .await;
         }
         // The gateway does not wait for ever to hand over its last spans.
         let began = std::time::Instant::now();

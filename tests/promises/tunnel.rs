@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     site::TestSite,
     terminator::{ClientAuthMode, TlsTerminator},
 };
@@ -38,10 +38,10 @@ async fn bytes_pass_both_ways_where_the_route_lets_them() {
         stream.write_all(word.as_bytes()).await.expect("open");
         hears(&mut stream, &word).await;
     }
-    gateway.gauge_becomes("fencegate_tunnels", 1.0).await;
+    gateway.wait_gauge("fencegate_tunnels", 1.0).await;
     stream.shutdown().await.expect("open");
     ends(&mut stream).await;
-    gateway.gauge_becomes("fencegate_tunnels", 0.0).await;
+    gateway.wait_gauge("fencegate_tunnels", 0.0).await;
     let asked = echo.heads()[0].to_ascii_lowercase();
     assert!(asked.contains("sec-websocket-key: y") && !asked.contains("fencing"), "{asked}");
 }
@@ -106,7 +106,7 @@ async fn the_time_limits_of_http_do_not_end_a_tunnel() {
 async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
     let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
-    let gateway = GatewayLaunch::new(&one).workers(1).start().await;
+    let gateway = GatewayLaunch::new(&one).with_workers(1).start().await;
     let stream = opened(&gateway, "/chat").await;
     // The request comes from another client: a client that has a place already would be turned away at once.
     let socket = TcpSocket::new_v4().expect("a socket");
@@ -115,7 +115,7 @@ async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
     waits.write_all(b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("queued");
     assert!(timeout(QUIET, read_head(&mut waits)).await.is_err(), "nobody serves it while the tunnel lasts");
     drop(stream);
-    let head = patiently("an answer", read_head(&mut waits), || gateway.log()).await.expect("an answer");
+    let head = wait_until("an answer", read_head(&mut waits), || gateway.log()).await.expect("an answer");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
@@ -156,7 +156,7 @@ async fn tunnels_pass_through_tls_to_client_and_upstream() {
     let large = "0123456789".repeat(30_000);
     for path in ["/chat", "/pay/7"] {
         let stream =
-            keys.client().offering(&["http/1.1"]).connect(gateway.public, "a").await.expect("accepted");
+            keys.client().with_alpn(&["http/1.1"]).connect(gateway.public, "a").await.expect("accepted");
         let (stream, head) = ask_over(stream, &gateway, path).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         let (mut input, mut output) = tokio::io::split(stream);
@@ -164,16 +164,16 @@ async fn tunnels_pass_through_tls_to_client_and_upstream() {
         let (said, ()) = tokio::join!(output.write_all(large.as_bytes()), hears(&mut input, &large));
         said.expect("open");
         if path == "/pay/7" {
-            gateway.gauge_becomes("fencegate_locks_held", 1.0).await;
+            gateway.wait_gauge("fencegate_locks_held", 1.0).await;
         }
         output.shutdown().await.expect("open");
         let mut rest = Vec::new();
-        let end = patiently("the end", input.read_to_end(&mut rest), || gateway.log()).await;
+        let end = wait_until("the end", input.read_to_end(&mut rest), || gateway.log()).await;
         assert_eq!(end.expect("in order, not cut off"), 0, "{path}");
-        gateway.gauge_becomes("fencegate_tunnels", 0.0).await;
-        gateway.gauge_becomes("fencegate_locks_held", 0.0).await;
+        gateway.wait_gauge("fencegate_tunnels", 0.0).await;
+        gateway.wait_gauge("fencegate_locks_held", 0.0).await;
     }
-    assert!(front.seen().iter().all(|seen| seen.protocol.as_deref() == Some("http/1.1")));
+    assert!(front.handshakes().iter().all(|seen| seen.protocol.as_deref() == Some("http/1.1")));
 }
 
 #[tokio::test]
@@ -185,7 +185,8 @@ async fn of_several_protocols_the_one_that_may_pass_is_asked_for() {
         let question =
             format!("GET /read HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: {offered}\r\n\r\n");
         stream.write_all(question.as_bytes()).await.expect("connected");
-        let head = patiently("an answer", read_head(&mut stream), || gateway.log()).await.expect("an answer");
+        let head =
+            wait_until("an answer", read_head(&mut stream), || gateway.log()).await.expect("an answer");
         assert_eq!(head.starts_with("HTTP/1.1 101 "), passes, "{offered}: {head}");
         let seen = echo.heads().pop().expect("a request").to_ascii_lowercase();
         assert_eq!(seen.contains("\r\nupgrade: websocket\r\n"), passes, "{offered}: {seen}");

@@ -4,7 +4,7 @@ use std::process::Output;
 
 use fencegate_tests::{
     client::TestRequest,
-    gateway::{Gateway, command, command_in, write_policy},
+    gateway::{Gateway, command, command_with_env, write_policy},
     guard::{GuardFixture, StampedRequest},
     guarded::GuardedSite,
     held::HeldRequest,
@@ -44,7 +44,7 @@ fn text(output: &Output) -> String {
 
 #[tokio::test]
 async fn what_an_operator_of_a_guard_is_told_to_type() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     let admin = guard.admin.to_string();
     for (number, outcome) in [(1, "--as done"), (2, "--as not-done")] {
@@ -68,12 +68,12 @@ async fn what_an_operator_of_a_guard_is_told_to_type() {
 
 #[tokio::test]
 async fn what_an_operator_of_a_gateway_is_told_to_type() {
-    let site = TestSite::fresh().await.comparing();
-    let policy = site.policy("gw-1").cached().with("/log", json!({"keys": "hash"}));
+    let site = TestSite::fresh().await.with_comparison();
+    let policy = site.policy("gw-1").with_cached_hold().with("/log", json!({"keys": "hash"}));
     let gateway = Gateway::start(&policy).await;
     let admin = gateway.admin.to_string();
     let held =
-        ["/pay/7", "/pay/8"].map(|path| (site.origin.holds(path), gateway.begin(TestRequest::post(path))));
+        ["/pay/7", "/pay/8"].map(|path| (site.origin.hold(path), gateway.begin(TestRequest::post(path))));
     for path in ["/pay/7", "/pay/8"] {
         site.origin.request(path, 1).await;
     }
@@ -92,7 +92,7 @@ async fn what_an_operator_of_a_gateway_is_told_to_type() {
     assert!(typed_well(show).await.contains("gw-1 holds it"));
     assert!(typed_well(break_it).await.contains("broken"));
     for (latch, request) in held {
-        latch.let_go();
+        latch.release();
         request.result().await.ok();
     }
 }
@@ -104,14 +104,14 @@ async fn what_has_to_be_forced_is_said_as_it_is_typed() {
     let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
     let HeldRequest { request: holder, latch, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let line = format!("fencegate lock break account/7 --yes --admin {}", gateway.admin);
     let refused = typed(&line).await;
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("add `--force`") && !said.contains("409"), "{said}");
     typed_well(&format!("{line} --force")).await;
-    latch.let_go();
+    latch.release();
     holder.result().await.ok();
 }
 
@@ -135,7 +135,7 @@ async fn what_is_told_of_an_installation_and_of_operations() {
     let [guard] = &commands(&shown)[..] else { panic!("{shown}") };
     let store = home.path().join("guard.redb");
     let listener = site.origin.door("guard");
-    let of_guard = fencegate_tests::policy::TestPolicy::of_guard(listener, &store);
+    let of_guard = fencegate_tests::policy::TestPolicy::for_guard(listener, &store);
     std::fs::write(home.path().join("guard.yaml"), of_guard.to_string()).expect("our own folder");
     let started = typed(&format!("cd '{}' && timeout 3 {guard}", home.path().display())).await;
     assert!(text(&started).contains("guard.opened") && store.exists(), "{started:?}");
@@ -156,18 +156,18 @@ async fn the_environment_names_file_and_process_where_nobody_does() {
     let guarded = GuardedSite::fresh().await;
     let gateway = Gateway::start(&guarded.site.policy("gw-1")).await;
     let (file, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
-    let by_address = command_in(&[("FENCEGATE_ADMIN", &admin)], &["locks"]).await.expect("started");
+    let by_address = command_with_env(&[("FENCEGATE_ADMIN", &admin)], &["locks"]).await.expect("started");
     assert!(by_address.status.success() && text(&by_address).starts_with("gw-1:"), "{by_address:?}");
-    let by_file = command_in(&[("FENCEGATE_CONFIG", &file)], &["era", "show"]).await.expect("started");
+    let by_file = command_with_env(&[("FENCEGATE_CONFIG", &file)], &["era", "show"]).await.expect("started");
     assert!(by_file.status.success(), "{by_file:?}");
     assert_eq!(commands(&text(&by_file)).len(), 1, "{by_file:?}");
-    let checked = command_in(&[("FENCEGATE_CONFIG", &file)], &["check"]).await.expect("started");
+    let checked = command_with_env(&[("FENCEGATE_CONFIG", &file)], &["check"]).await.expect("started");
     assert_eq!(text(&checked), format!("{file}: good\n"));
     // The file says port 0, where no process listens. So the command used the address.
     let both = [("FENCEGATE_ADMIN", &*admin), ("FENCEGATE_CONFIG", &*file)];
-    let both = command_in(&both, &["lock", "show", "account/7"]).await.expect("started");
+    let both = command_with_env(&both, &["lock", "show", "account/7"]).await.expect("started");
     assert!(text(&both).contains("nobody holds or wants"), "{both:?}");
-    let named = command_in(&[("FENCEGATE_ADMIN", "127.0.0.1:1")], &["locks", "--admin", &admin]).await;
+    let named = command_with_env(&[("FENCEGATE_ADMIN", "127.0.0.1:1")], &["locks", "--admin", &admin]).await;
     assert!(named.expect("started").status.success());
     // No file is named, and no package has installed one.
     let nothing = command(&["era", "show"]).await.expect("started");

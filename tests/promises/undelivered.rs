@@ -21,7 +21,7 @@ use fencegate_tests::{
     namespaces::NetworkNamespaces,
     origin::OriginLog,
     origin_h2::OriginH2,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     policy::TestPolicy,
     process::TestProcess,
     scratch,
@@ -48,7 +48,7 @@ pub(super) struct LossyPath {
 impl LossyPath {
     /// `None` where this machine has no network namespaces.
     pub(super) async fn to(service: SocketAddr) -> Option<Self> {
-        let namespaces = match NetworkNamespaces::of(1).await {
+        let namespaces = match NetworkNamespaces::new(1).await {
             Ok(namespaces) => namespaces,
             Err(why) => {
                 println!("no network namespaces here: {why}");
@@ -77,11 +77,11 @@ impl LossyPath {
 
     /// From now on what is sent to the service vanishes.
     pub(super) fn breaks(&self) {
-        self.namespaces.loses_what_comes(0);
+        self.namespaces.drop_incoming(0);
     }
 
     pub(super) fn heals(&self) {
-        self.namespaces.mends();
+        self.namespaces.restore();
     }
 
     /// How many bytes the kernel still tries to deliver, for living and for dead processes of this machine.
@@ -107,7 +107,7 @@ impl LossyPath {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        patiently("the kernel to have it", reached, || self.undelivered()).await;
+        wait_until("the kernel to have it", reached, || self.undelivered()).await;
     }
 
     /// A request is written that does not arrive, and then the process ends. Gives the bytes of it that are left to the
@@ -150,7 +150,7 @@ impl ProcessEnd {
             Self::Drained => process.signal(Signal::TERM),
             Self::ToldTwice => {
                 process.signal(Signal::TERM);
-                process.says("the drain", |line| line.message() == "draining").await;
+                process.wait_line("the drain", |line| line.message() == "draining").await;
                 process.signal(Signal::TERM);
             }
         }
@@ -164,7 +164,7 @@ impl ProcessEnd {
 
 /// A guard before that way.
 async fn guard_before(way: &LossyPath) -> GuardLaunch {
-    let launch = GuardLaunch::before(way.address).made_from(FLOOR).await.of_one_worker();
+    let launch = GuardLaunch::for_upstream(way.address).init_with_floor(FLOOR).await.with_one_worker();
     launch
         .with("/send_within", format!("{}s", SENDS.as_secs()))
         .with("/upstream/response_timeout", "2s")
@@ -174,7 +174,7 @@ async fn guard_before(way: &LossyPath) -> GuardLaunch {
 
 #[tokio::test]
 async fn a_guard_that_ends_leaves_nothing_to_its_kernel() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let Some(way) = LossyPath::to(beside.origin.door("guard")).await else { return };
     let (mut launch, mut left) = (guard_before(&way).await, Vec::new());
     for (number, end) in (0..).zip(ProcessEnd::ALL) {
@@ -188,7 +188,7 @@ async fn a_guard_that_ends_leaves_nothing_to_its_kernel() {
     }
     assert_eq!(left, [0; 3], "{:?}", ProcessEnd::ALL);
     let guard = launch.start().await;
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("key/0", 30).post("/next")).await.status, 200);
     tokio::time::sleep(QUIET).await;
     assert_eq!((beside.origin.count("/next"), beside.origin.count("/pay")), (1, 0));
@@ -197,7 +197,7 @@ async fn a_guard_that_ends_leaves_nothing_to_its_kernel() {
 /// A frozen process closes nothing.
 #[tokio::test]
 async fn the_kernel_of_a_guard_that_stands_still_gives_up_in_time() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let Some(way) = LossyPath::to(beside.origin.door("guard")).await else { return };
     let guard = guard_before(&way).await.start().await;
     assert_eq!(guard.send(&StampedRequest::new("warm", 20).post("/warm")).await.status, 200);
@@ -219,8 +219,8 @@ async fn the_kernel_of_a_guard_that_stands_still_gives_up_in_time() {
 /// A gateway of one worker that gets no answer for some seconds.
 async fn gateway(policy: &TestPolicy, end: ProcessEnd) -> Gateway {
     let policy = policy.clone().with("/listeners/public/timeouts/drain", end.drain());
-    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/warm")).await.status, 200);
     gateway
 }
@@ -251,7 +251,7 @@ async fn a_gateway_that_ends_at_the_level_delay_leaves_nothing_for_after_the_del
 
 #[tokio::test]
 async fn over_http2_and_over_tls_nothing_is_left_either() {
-    let (site, h2, home) = (TestSite::fresh().await, OriginH2::start(), scratch::place());
+    let (site, h2, home) = (TestSite::fresh().await, OriginH2::start(), scratch::temp_dir());
     let Some(plain) = LossyPath::to(h2.address).await else { return };
     let endpoint = json!([format!("http://{}", plain.address)]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint);
@@ -272,7 +272,7 @@ async fn over_http2_and_over_tls_nothing_is_left_either() {
     assert_eq!((by_http2, by_tls), (0, 0));
 
     tokio::time::sleep(QUIET).await;
-    assert_eq!((h2.on("/pay/7").len(), site.origin.count("/pay/8")), (0, 0));
+    assert_eq!((h2.requests_on("/pay/7").len(), site.origin.count("/pay/8")), (0, 0));
 }
 
 #[tokio::test]
@@ -284,16 +284,16 @@ async fn a_process_that_ends_in_order_resets_no_connection() {
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&TestRequest::get("/idle")).await.status, 200);
     let HeldRequest { request, latch, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     gateway.signal(Signal::TERM);
-    gateway.becomes_unready().await;
-    latch.let_go();
+    gateway.wait_unready().await;
+    latch.release();
     assert_eq!(request.answer().await.status, 200);
     assert!(gateway.exit().await.success());
     let ended = |log: &OriginLog| {
         log.records.iter().all(|record| log.ended.contains(&record.connection)).then_some(())
     };
-    site.origin.when("the ends of its connections", ended).await;
+    site.origin.wait_for("the ends of its connections", ended).await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(way.resets.load(SeqCst), 0);
 }
@@ -301,12 +301,12 @@ async fn a_process_that_ends_in_order_resets_no_connection() {
 /// The same of what a guard asks its database.
 #[tokio::test]
 async fn a_statement_is_given_up_when_its_guard_gives_it_up() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let Some(way) = LossyPath::to(store.database.address).await else { return };
     let guard = store.at(&[way.address]).guard(Arc::new(MachineClock), "cut").await;
-    guard.beat().await.expect("the way is free");
+    guard.send_heartbeat().await.expect("the way is free");
     way.breaks();
-    let lost = guard.beat();
+    let lost = guard.send_heartbeat();
     let (lost, begun) = tokio::join!(lost, async {
         way.has(true).await;
         let begun = Instant::now();

@@ -48,7 +48,7 @@ fn mode(path: &Path) -> u32 {
 
 /// A guard that is reached by one socket, before a service that is reached by another one.
 async fn between(guarded: &GuardedSite, sockets: &SocketFolder) -> (guard::GuardLaunch, SocketRelay) {
-    let service = SocketRelay::from(&sockets.path("service"), guarded.site.origin.door("guard"));
+    let service = SocketRelay::from_socket(&sockets.path("service"), guarded.site.origin.door("guard"));
     let launch = guarded.launch().await;
     let launch = launch
         .with("/listener/address", sockets.address("guard"))
@@ -82,24 +82,24 @@ async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
         gateway.log()
     );
     assert_eq!(gateway.send(&TestRequest::get("/read")).await.status, 200);
-    let token = guarded.site.origin.request("/pay/7", 1).await.stamped();
+    let token = guarded.site.origin.request("/pay/7", 1).await.expect_token();
     let old = StampedRequest::new("account/7", token.number() - 1);
     let stale = guard.send(&old.post("/stale")).await;
     assert_refused(&stale, "stale");
     assert_eq!(guarded.site.origin.count("/stale"), 0);
 
     // After an orderly stop, the socket file is removed, and the gateway sends nothing.
-    let launch = guard.stops().await;
+    let launch = guard.stop().await;
     assert!(!sockets.path("guard").exists(), "it takes its file along");
     let refused = gateway.send(&pay).await;
     assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 
     let guard = launch.start().await;
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     assert_eq!(gateway.send(&pay).await.status, 200, "{}", gateway.log());
     // After a kill, the socket file stays, and no process answers.
-    let launch = guard.dies().await;
+    let launch = guard.kill().await;
     assert!(is_socket(&sockets.path("guard")));
     let refused = gateway.send(&pay).await;
     assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
@@ -118,21 +118,21 @@ async fn what_is_not_ours_to_remove_stays_and_is_told() {
     let checked = command(&["check", &file, "--online"]).await.expect("started");
     let text = String::from_utf8_lossy(&checked.stdout) + String::from_utf8_lossy(&checked.stderr);
     assert!(text.contains("FG0526") && text.contains("no socket"), "{text}");
-    let failed = launch.fails().await;
+    let failed = launch.expect_start_failure().await;
     let log = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && log.contains("FG0526") && log.contains("no socket"), "{log}");
     assert_eq!(fs::read_to_string(&taken).expect("it is there"), "somebody's");
     fs::remove_file(&taken).expect("our own file");
 
     let guard = launch.start().await;
-    let failed = launch.copied().fails().await;
+    let failed = launch.copy().expect_start_failure().await;
     let log = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && log.contains("FG0526"), "{log}");
     UnixStream::connect(&taken).expect("the first one listens still");
-    guard.stops().await;
+    guard.stop().await;
 
     let nowhere = launch.with("/listener/address", sockets.address("none/guard"));
-    let failed = nowhere.fails().await;
+    let failed = nowhere.expect_start_failure().await;
     let log = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && log.contains("FG0526") && log.contains("none"), "{log}");
 }
@@ -146,16 +146,18 @@ async fn a_gateway_takes_over_a_socket_while_the_one_before_ends_its_work() {
     };
     let old = Gateway::start(&policy("old")).await;
     assert_eq!(mode(&sockets.path("gw")), 0o660);
-    let held =
-        site.origin.holds_one(&old, TestRequest::post("/pay/7").field("X-Forwarded-For", "192.0.2.7")).await;
+    let held = site
+        .origin
+        .hold_request(&old, TestRequest::post("/pay/7").field("X-Forwarded-For", "192.0.2.7"))
+        .await;
     let forwarded = held.record.request.field("x-forwarded-for").map(str::to_owned);
     assert_eq!(forwarded.as_deref(), Some("192.0.2.7, 127.0.0.1"), "the other side of the socket is a proxy");
 
-    let log = GatewayLaunch::new(&policy("late")).fails().await;
+    let log = GatewayLaunch::new(&policy("late")).expect_start_failure().await;
     assert!(log.contains("FG0526"), "{log}");
 
-    let new = GatewayLaunch::new(&policy("new")).beside().start().await;
-    new.becomes_ready().await;
+    let new = GatewayLaunch::new(&policy("new")).with_shared_address().start().await;
+    new.wait_ready().await;
     old.signal(Signal::TERM);
     assert_eq!(
         old.begin(TestRequest::get("/read")).answer().await.status,
@@ -163,7 +165,7 @@ async fn a_gateway_takes_over_a_socket_while_the_one_before_ends_its_work() {
         "its path leads to the new one"
     );
     assert_eq!(site.origin.request("/read", 1).await.gateway, "new");
-    assert_eq!(held.finishes().await.status, 200, "what was begun is ended");
+    assert_eq!(held.finish().await.status, 200, "what was begun is ended");
     assert_eq!(old.exit().await.code(), Some(0));
     assert!(is_socket(&sockets.path("gw")), "the file is the new one's");
 
@@ -179,7 +181,7 @@ async fn a_gateway_takes_over_a_socket_while_the_one_before_ends_its_work() {
 #[tokio::test]
 async fn a_check_connects_to_sockets_and_says_which_it_cannot_reach() {
     let (site, sockets) = (TestSite::fresh().await, SocketFolder::new());
-    let _service = SocketRelay::from(&sockets.path("service"), site.origin.door("gw"));
+    let _service = SocketRelay::from_socket(&sockets.path("service"), site.origin.door("gw"));
     let there = vec![sockets.address("service"), sockets.address("nobody")];
     let gateway = Gateway::start(&site.policy("gw").with("/upstreams/ledger/endpoints", there)).await;
     let file = gateway.file().display().to_string();

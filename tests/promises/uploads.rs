@@ -14,7 +14,7 @@ use fencegate_tests::{
     gateway::Gateway,
     history::History,
     origin::{Act, Latch},
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -116,10 +116,10 @@ async fn a_gibibyte_goes_up_under_the_lock_and_leaves_memory_flat() {
     let before = warm(&gateway).await;
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
-    client.say(head).await.expect("connected");
+    client.send(head).await.expect("connected");
     let sent = tokio::time::timeout(Duration::from_secs(120), say(client.output(), GIB, |_| ())).await;
     sent.expect("a gibibyte takes seconds").expect("taken in full");
-    let answer = patiently("an answer", client.answer(), || gateway.log()).await.expect("answered");
+    let answer = wait_until("an answer", client.read_response(), || gateway.log()).await.expect("answered");
     assert_eq!(answer.word(1), "200", "the service compared every byte");
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
 }
@@ -136,7 +136,7 @@ async fn an_upstream_that_reads_slowly_holds_the_client_back_and_memory_flat() {
     let stuck = tokio::time::timeout(Duration::from_secs(2), upload.send(&body)).await;
     assert!(stuck.is_err(), "not exercised: everything was taken");
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
-    latch.let_go();
+    latch.release();
     // The future above was dropped with half of the body, so this upload ends here. The next request is not held up.
     drop(upload);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -153,7 +153,7 @@ async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_
     let (shared, body) = (SharedConnection::connect(&gateway).await, body(MIB));
     let mut holder = shared.upload("/pay/7").await;
     holder.send(&body[..128 << 10]).await;
-    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    site.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
     let mut waiting = Vec::new();
     for _ in 0..WAITERS {
         let mut upload = shared.upload("/pay/7").await;
@@ -164,7 +164,7 @@ async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_
             upload.finish().await
         }));
     }
-    tree.so_many_wait(WAITERS).await;
+    tree.wait_waiters(WAITERS).await;
     tokio::time::sleep(QUIET).await;
     let rest = tokio::time::timeout(Duration::from_secs(2), holder.send(&body[128 << 10..])).await;
     rest.expect("nothing of its body is taken any more");
@@ -174,16 +174,16 @@ async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_
     }
     let log = site.origin.log();
     assert!(log.records.iter().all(|record| record.request.body == body), "another body");
-    History::of(&log).assert_holds();
+    History::from_log(&log).assert_holds();
 }
 
 /// Some bodies are streamed and some are not. Each gateway keeps the key between its requests.
 #[tokio::test]
 async fn uploads_of_one_key_never_overlap() {
     let site = TestSite::fresh().await;
-    let one = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
-    let two = Gateway::start(&streaming(site.policy("gw-2").cached())).await;
-    site.origin.works_for(Duration::from_millis(3));
+    let one = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
+    let two = Gateway::start(&streaming(site.policy("gw-2").with_cached_hold())).await;
+    site.origin.set_work_time(Duration::from_millis(3));
     let (small, large) = (body(32 << 10), body(MIB));
     let mut asked = Vec::new();
     for n in 0..12 {
@@ -194,7 +194,7 @@ async fn uploads_of_one_key_never_overlap() {
     for asked in asked {
         assert_eq!(asked.answer().await.status, 200);
     }
-    let history = History::of(&site.origin.log());
+    let history = History::from_log(&site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.len(), 12);
     assert!(history.hand_overs() > 0, "not exercised");
@@ -204,26 +204,26 @@ async fn uploads_of_one_key_never_overlap() {
 #[tokio::test]
 async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue_within_a_second() {
     let site = TestSite::alone().await;
-    let gateway = Gateway::start(&streaming(site.unswept("gw-1"))).await;
+    let gateway = Gateway::start(&streaming(site.policy_without_janitor("gw-1"))).await;
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     for (framing, resets) in
         [(UploadFraming::Length, false), (UploadFraming::Chunked, true), (UploadFraming::Http2, false)]
     {
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
         // More than the gateway takes in full, and within the first window of a stream.
         upload.send(&body(96 << 10)).await;
-        tree.so_many_wait(1).await;
+        tree.wait_waiters(1).await;
         let left = Instant::now();
         if resets {
             upload.reset()
         } else {
             drop(upload)
         }
-        tree.so_many_wait(0).await;
+        tree.wait_waiters(0).await;
         assert!(left.elapsed() < Duration::from_secs(1), "{framing:?}: took {:?}", left.elapsed());
     }
-    assert_eq!(holder.finishes().await.status, 200);
+    assert_eq!(holder.finish().await.status, 200);
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.log().records.len(), 1, "nothing of the others was sent");
 }
@@ -235,9 +235,9 @@ async fn an_upload_that_begins_before_sigterm_is_finished() {
     let body = body(MIB);
     let mut upload = Upload::begin(&gateway, UploadFraming::Chunked, "/pay/7", body.len()).await;
     upload.send(&body[..MIB / 2]).await;
-    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    site.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
     gateway.signal(Signal::TERM);
-    gateway.becomes_unready().await;
+    gateway.wait_unready().await;
     upload.send(&body[MIB / 2..]).await;
     assert_eq!(upload.finish().await, (200, "done".to_owned()));
     assert!(site.origin.request("/pay/7", 1).await.request.body == body);
@@ -260,8 +260,8 @@ async fn a_slow_upload_may_take_longer_than_the_upstream_may_for_its_answer() {
         assert_eq!(upload.finish().await, (200, "done".to_owned()), "{framing:?}");
     }
     // The time for the answer begins at that moment, and can run out.
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     let late = streams.send(&TestRequest::post("/pay/7").body(body)).await.expect("answered");
     assert_eq!((late.status, late.reason().as_str()), (504, "outcome-unknown"));
-    latch.let_go();
+    latch.release();
 }

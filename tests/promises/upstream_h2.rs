@@ -34,7 +34,7 @@ async fn requests_arrive_stamped_and_answers_come_back_with_their_trailers() {
             (200, Some(FencingOutcome::Done), 300_000)
         );
         assert_eq!(answer.trailers.get("x-checksum").map(|value| value.as_bytes()), Some(&b"42"[..]));
-        let got = &origin.on("/pay/7")[n - 1];
+        let got = &origin.requests_on("/pay/7")[n - 1];
         assert_eq!(got.version, Version::HTTP_2);
         assert_eq!((got.authority.as_str(), got.body), ("shop.example", 300_000));
         assert_eq!(got.fields.get("te").map(String::as_str), Some("trailers"));
@@ -43,12 +43,12 @@ async fn requests_arrive_stamped_and_answers_come_back_with_their_trailers() {
             assert!(!got.fields.contains_key(field), "{field}: {got:?}");
         }
     }
-    let got = origin.on("/pay/7");
+    let got = origin.requests_on("/pay/7");
     assert!(got.windows(2).all(|pair| pair[0].token() < pair[1].token()), "{got:?}");
     let used: BTreeSet<usize> = got.iter().map(|got| got.connection).collect();
     assert!(used.len() <= 2, "a connection per worker is enough: {used:?}");
     gateway.send(&TestRequest::get("/plain")).await;
-    assert!(!origin.on("/plain")[0].fields.contains_key("te"), "nobody asked for trailers");
+    assert!(!origin.requests_on("/plain")[0].fields.contains_key("te"), "nobody asked for trailers");
 }
 
 /// With one exchange per connection, all bytes of the connection belong to one request.
@@ -60,7 +60,7 @@ async fn a_connection_carries_one_exchange_at_a_time() {
     for asked in asked {
         assert_eq!(asked.answer().await.status, 200);
     }
-    let got = origin.got();
+    let got = origin.requests();
     assert_eq!(got.iter().map(|got| got.beside).max(), Some(1), "{got:?}");
     assert_eq!(got.iter().map(|got| got.connection).collect::<BTreeSet<_>>().len(), 8);
 }
@@ -73,11 +73,11 @@ async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_
     let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_h2(site.policy("gw-1"), origin.address)
-        .through(relay.address())
+        .with_zookeeper(relay.address())
         .with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
     let asked = gateway.begin(TestRequest::post("/pay/7/late").body(vec![7; LARGE]));
-    while !origin.on("/pay/7/late").first().is_some_and(|got| got.whole) {
+    while !origin.requests_on("/pay/7/late").first().is_some_and(|got| got.whole) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     drop(relay);
@@ -101,9 +101,9 @@ async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end()
     for _ in 0..4 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7/next")).await.status, 200);
     }
-    let first = origin.on("/pay/7/early")[0].connection;
+    let first = origin.requests_on("/pay/7/early")[0].connection;
     assert!(
-        origin.on("/pay/7/next").iter().all(|got| got.connection != first),
+        origin.requests_on("/pay/7/next").iter().all(|got| got.connection != first),
         "the connection was used again"
     );
 }
@@ -111,14 +111,15 @@ async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end()
 #[tokio::test]
 async fn a_stream_that_is_reset_is_an_unknown_outcome_and_retires_its_tenure() {
     let (site, origin) = (TestSite::fresh().await, OriginH2::start());
-    let policy = over_h2(site.policy("gw-1").cached(), origin.address)
+    let policy = over_h2(site.policy("gw-1").with_cached_hold(), origin.address)
         .with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
     let reset = gateway.send(&TestRequest::post("/pay/7/reset").body("hi")).await;
     assert_eq!((reset.status, reset.outcome()), (502, Some(FencingOutcome::Unknown)));
     assert_eq!(gateway.send(&TestRequest::post("/pay/7/next")).await.status, 200);
-    assert_eq!(origin.on("/pay/7/reset").len(), 1, "sent again");
-    let (first, next) = (origin.on("/pay/7/reset")[0].token(), origin.on("/pay/7/next")[0].token());
+    assert_eq!(origin.requests_on("/pay/7/reset").len(), 1, "sent again");
+    let (first, next) =
+        (origin.requests_on("/pay/7/reset")[0].token(), origin.requests_on("/pay/7/next")[0].token());
     assert!(next.number() > first.number(), "{first} then {next}");
 }
 
@@ -134,7 +135,7 @@ async fn a_connection_that_the_upstream_is_about_to_close_costs_nothing() {
         // The upstream's GOAWAY is on its way to the gateway.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let used = origin.got().iter().map(|got| got.connection).collect::<BTreeSet<_>>().len();
+    let used = origin.requests().iter().map(|got| got.connection).collect::<BTreeSet<_>>().len();
     // The gateway may use a connection whose GOAWAY has not arrived yet. The upstream takes such a request.
     assert!(used >= 15, "{used}");
 }
@@ -158,7 +159,7 @@ async fn nothing_of_a_request_is_written_to_who_does_not_speak_http2() {
 #[tokio::test]
 async fn the_upstream_chooses_the_protocol_where_it_may() {
     let (site, origin) = (TestSite::fresh().await, OriginH2::start());
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let authority = TestCa::new();
     authority.write(&home.path().join("ca.pem"));
     let signed = authority.sign(&["127.0.0.1"]);
@@ -173,8 +174,8 @@ async fn the_upstream_chooses_the_protocol_where_it_may() {
     };
     let new = Gateway::start(&policy("gw-1", both.address, "auto")).await;
     assert_eq!(new.send(&TestRequest::post("/pay/7").body("x")).await.outcome(), Some(FencingOutcome::Done));
-    assert_eq!(both.seen()[0].protocol.as_deref(), Some("h2"));
-    assert_eq!(origin.on("/pay/7")[0].version, Version::HTTP_2);
+    assert_eq!(both.handshakes()[0].protocol.as_deref(), Some("h2"));
+    assert_eq!(origin.requests_on("/pay/7")[0].version, Version::HTTP_2);
     let older = Gateway::start(&policy("gw-2", old.address, "auto")).await;
     assert_eq!(
         older.send(&TestRequest::post("/pay/8").body("x")).await.outcome(),
@@ -191,13 +192,13 @@ async fn the_upstream_chooses_the_protocol_where_it_may() {
 async fn no_frame_of_a_request_leaves_after_the_session_is_lost() {
     let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = over_h2(site.policy("gw-1"), origin.address).through(relay.address());
-    let gateway = site.pausing(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
+    let policy = over_h2(site.policy("gw-1"), origin.address).with_zookeeper(relay.address());
+    let gateway = site.gateway_paused_at(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
     let asked = gateway.begin(TestRequest::post("/pay/7"));
-    gateway.stands_at("before_upstream_write").await;
+    gateway.wait_at_failpoint("before_upstream_write").await;
     drop(relay);
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
-    assert!(origin.got().is_empty());
+    assert!(origin.requests().is_empty());
 }

@@ -32,7 +32,7 @@ fn authority(folder: &Path) -> TestCa {
 
 #[tokio::test]
 async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
@@ -43,15 +43,15 @@ async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     }
     assert_eq!(site.origin.request("/pay/7", 5).await.request.body.len(), 100_000);
-    History::of(&site.origin.log()).assert_holds();
-    let seen = front.seen();
+    History::from_log(&site.origin.log()).assert_holds();
+    let seen = front.handshakes();
     assert!(seen.len() <= 2, "a connection per worker is enough: {seen:?}");
     assert_eq!(seen[0].protocol.as_deref(), Some("http/1.1"));
 }
 
 #[tokio::test]
 async fn nothing_is_sent_to_who_cannot_prove_its_name() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let believed = authority(home.path());
     let ca = json!({"ca_file": home.path().join("ca.pem")});
     let named = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
@@ -79,7 +79,7 @@ async fn nothing_is_sent_to_who_cannot_prove_its_name() {
 
 #[tokio::test]
 async fn who_asks_for_a_certificate_is_shown_ours() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let clients = ClientAuthMode::SignedBy(&authority);
@@ -92,7 +92,7 @@ async fn who_asks_for_a_certificate_is_shown_ours() {
     });
     let gateway = Gateway::start(&over_tls(site.policy("gw-1"), front.address, shown)).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    assert!(front.seen()[0].client);
+    assert!(front.handshakes()[0].client);
 
     let silent = json!({"ca_file": home.path().join("ca.pem")});
     let gateway = Gateway::start(&over_tls(site.policy("gw-2"), front.address, silent)).await;
@@ -103,7 +103,7 @@ async fn who_asks_for_a_certificate_is_shown_ours() {
 /// First another authority signs, and only that authority is trusted. Then the file is written half.
 #[tokio::test]
 async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let file = home.path().join("ca.pem");
     let (old, new) = (authority(home.path()), TestCa::new());
     let front = TlsTerminator::start(
@@ -117,24 +117,28 @@ async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
     assert_eq!(gateway.send(&TestRequest::get("/a")).await.status, 200);
 
     fs::write(&file, "-----BEGIN CERTIFICATE-----\nAAAA").expect("writable");
-    gateway.says("a bad file", |line: &LogLine| line.message().starts_with("upstream.tls_files_bad")).await;
+    gateway
+        .wait_line("a bad file", |line: &LogLine| line.message().starts_with("upstream.tls_files_bad"))
+        .await;
     assert_eq!(gateway.send(&TestRequest::get("/a")).await.status, 200);
     let bad = gateway.metrics().await.sum("fencegate_upstream_tls_files_total", &["result=\"bad\""]);
     assert!(bad > 0.5, "{bad}");
 
-    front.show(&new.sign(&["127.0.0.1"]), &ClientAuthMode::Anybody, HTTP1);
+    front.set_certificate(&new.sign(&["127.0.0.1"]), &ClientAuthMode::Anybody, HTTP1);
     new.write(&file);
-    gateway.says("a good file", |line: &LogLine| line.message() == "upstream.tls_files_taken_over").await;
-    let before = front.seen().len();
+    gateway
+        .wait_line("a good file", |line: &LogLine| line.message() == "upstream.tls_files_taken_over")
+        .await;
+    let before = front.handshakes().len();
     for _ in 0..4 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
     }
-    assert!(front.seen().len() > before, "a connection that the old files made was used again");
+    assert!(front.handshakes().len() > before, "a connection that the old files made was used again");
 }
 
 #[tokio::test]
 async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let authority = authority(home.path());
     let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -157,16 +161,16 @@ async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
 /// it.
 #[tokio::test]
 async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}))
-        .through(relay.address());
-    let gateway = site.pausing(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
+        .with_zookeeper(relay.address());
+    let gateway = site.gateway_paused_at(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
     let asked = gateway.begin(TestRequest::post("/pay/7"));
-    gateway.stands_at("before_upstream_write").await;
+    gateway.wait_at_failpoint("before_upstream_write").await;
     drop(relay);
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
@@ -176,7 +180,7 @@ async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
 
 #[tokio::test]
 async fn health_is_asked_through_tls() {
-    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));

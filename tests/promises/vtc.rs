@@ -27,7 +27,7 @@ fn files() -> Vec<PathBuf> {
 
 /// What varnishtest said, if it found something wrong.
 fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String> {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     // As varnishtest takes an address: with a space before its port.
     let address = |name: &str, address: SocketAddr| format!("-D{name}={} {}", address.ip(), address.port());
     let arguments = [

@@ -14,9 +14,10 @@ use fencegate_tests::{
 async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
     let site = TestSite::alone().await;
     let one = site.gateway("gw-1").await;
-    let two = Gateway::start(&site.unswept("gw-2").with("/routes/0/fence/wait", "300ms")).await;
+    let two =
+        Gateway::start(&site.policy_without_janitor("gw-2").with("/routes/0/fence/wait", "300ms")).await;
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let holder = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
 
     let answer = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"));
@@ -25,9 +26,9 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
     assert!(after >= 1);
     assert!(answer.took() >= Duration::from_millis(300), "took only {:?}", answer.took());
     assert!(answer.took() < Duration::from_millis(900), "took {:?}", answer.took());
-    tree.so_many_wait(0).await;
+    tree.wait_waiters(0).await;
     assert!(answer.completed.elapsed() < Duration::from_secs(1), "took {:?}", answer.completed.elapsed());
-    assert_eq!(holder.finishes().await.status, 200);
+    assert_eq!(holder.finish().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
@@ -35,7 +36,7 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
 async fn a_client_can_lower_its_wait_and_not_raise_it() {
     let site = TestSite::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "1s")).await;
-    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     for (prefer, least, most) in [("wait=0", 0, 900), ("wait=60", 1000, 2000)] {
         let answer = gateway.send(&TestRequest::post("/pay/7").field("Prefer", prefer)).await;
         assert_eq!(answer.status, 423, "{prefer}");
@@ -45,7 +46,7 @@ async fn a_client_can_lower_its_wait_and_not_raise_it() {
             "{prefer}: {took:?}"
         );
     }
-    assert_eq!(holder.finishes().await.status, 200);
+    assert_eq!(holder.finish().await.status, 200);
 }
 
 #[tokio::test]
@@ -54,9 +55,9 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/queue", 3)).await;
     let tree = site.tree().await;
     let HeldRequest { request: holder, latch, .. } =
-        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+        site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let waiting: Vec<_> = (0..3).map(|_| gateway.begin(TestRequest::post("/pay/7"))).collect();
-    tree.so_many_wait(3).await;
+    tree.wait_waiters(3).await;
 
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (429, "queue-full"));
@@ -69,12 +70,12 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
         "another key has a queue of its own"
     );
 
-    latch.let_go();
+    latch.release();
     for request in waiting.into_iter().chain([holder]) {
         assert_eq!(request.answer().await.status, 200);
     }
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the places are free again");
-    History::of(&site.origin.log()).assert_holds();
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
@@ -82,15 +83,15 @@ async fn requests_for_one_resource_are_served_in_the_order_of_their_arrival() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
+    let latch = site.origin.hold("/pay/7");
     let mut asked = vec![one.begin(TestRequest::post("/pay/7").field("x-attempt", "0"))];
     site.origin.request("/pay/7", 1).await;
     for n in 1..8 {
         let gateway = if n % 2 == 0 { &one } else { &two };
         asked.push(gateway.begin(TestRequest::post("/pay/7").field("x-attempt", &n.to_string())));
-        tree.so_many_wait(n).await;
+        tree.wait_waiters(n).await;
     }
-    latch.let_go();
+    latch.release();
     for request in asked {
         assert_eq!(request.answer().await.status, 200);
     }

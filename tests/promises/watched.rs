@@ -9,7 +9,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guarded::GuardedSite,
     load::{Load, LoadPlan},
-    patience::patiently,
+    patience::wait_until,
     postgres::fresh_database,
     prometheus::{Prometheus, deploy},
     sharing::SharedDatabase,
@@ -44,7 +44,7 @@ impl WatchedSite {
         let (guarded, keys) = (GuardedSite::fresh().await, TlsFiles::new());
         let guard = guarded.guard().await;
         let relay = Relay::start(guard.public).expect("a relay");
-        let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).cached();
+        let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).with_cached_hold();
         // This gateway gets no requests. It has a certificate.
         let secured = policy("secured", guard.public)
             .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "pay.example")]}));
@@ -52,7 +52,7 @@ impl WatchedSite {
         let (victim, next, secured) =
             tokio::join!(Gateway::start(&victim), Gateway::start(&next), Gateway::start(&secured));
         let database = spawn_blocking(fresh_database).await.expect("no panic");
-        let sharing = SharedDatabase::at(&database.url());
+        let sharing = SharedDatabase::new(&database.url());
         let [shared, _] = guarded.sharing(&sharing).await;
         let shared = shared.start().await;
         let before_it = guarded.gateway_through("before-it", &[shared.public]).await;
@@ -85,10 +85,10 @@ impl WatchedSite {
         victim.signal(Signal::STOP);
         assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
         hold.release();
-        guard.decides("stale", 1.0).await;
+        guard.wait_decisions("stale", 1.0).await;
         victim.signal(Signal::CONT);
         asked.result().await.ok();
-        victim.becomes_ready().await;
+        victim.wait_ready().await;
         fires(&prometheus, "FencegateStaleTokenRejected").await;
         fires(&prometheus, "FencegateSessionExpired").await;
         tells_of_lost_sessions(&victim, "watched.png").await;
@@ -105,7 +105,7 @@ async fn has(prometheus: &Prometheus, expression: &str, series: usize) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently(&format!("{series} of {expression}"), seen, || prometheus.log()).await;
+    wait_until(&format!("{series} of {expression}"), seen, || prometheus.log()).await;
 }
 
 async fn fires(prometheus: &Prometheus, alert: &str) {
@@ -202,7 +202,7 @@ async fn every_panel_and_every_rule_finds_data_and_the_right_alerts_fire() {
         assert!(prometheus.values(&substituted(&expression)).await > 0, "{place}: nothing for {expression}");
     }
 
-    let told = prometheus.told("/api/v1/rules", &[]).await;
+    let told = prometheus.query_api("/api/v1/rules", &[]).await;
     let groups = told["data"]["groups"].as_array().expect("groups");
     let rules: Vec<&Value> = groups.iter().filter_map(|group| group["rules"].as_array()).flatten().collect();
     assert!(rules.len() > 25, "{told}");

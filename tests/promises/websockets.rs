@@ -100,5 +100,5 @@ async fn clients_in_python_and_in_javascript_are_echoed_on_both_kinds_of_routes(
         assert!(said.starts_with(token) && said.trim().ends_with("1000"), "node, {path}: {said}");
     }
     // Each of them gave its key back.
-    gateway.gauge_becomes("fencegate_locks_held", 0.0).await;
+    gateway.wait_gauge("fencegate_locks_held", 0.0).await;
 }

@@ -32,10 +32,10 @@ pub(crate) fn policy(site: &TestSite, service: SocketAddr, open: SocketAddr) -> 
         .with("/upstreams/files", upstream(&open.to_string(), "none"))
         .with("/listeners/public/timeouts", json!({"request_headers": "2s", "request_body": "2s"}))
         .with("/routes", json!([]))
-        .route(route("fenced", "ledger", "/fenced/{key}", json!({"key": "wire/{path.key}"})))
-        .route(route("mixed", "ledger", "/mixed/{rest...}", json!("none")))
-        .route(route("shared", "alias", "/shared/{rest...}", json!("none")))
-        .route(route("open", "files", "/open/{rest...}", json!("none")))
+        .with_route(route("fenced", "ledger", "/fenced/{key}", json!({"key": "wire/{path.key}"})))
+        .with_route(route("mixed", "ledger", "/mixed/{rest...}", json!("none")))
+        .with_route(route("shared", "alias", "/shared/{rest...}", json!("none")))
+        .with_route(route("open", "files", "/open/{rest...}", json!("none")))
 }
 
 async fn holds(file: &str) {
@@ -48,7 +48,7 @@ async fn holds(file: &str) {
         requests += played.requests.len();
         let complaints = judge::complaints(&case, &played);
         if !complaints.is_empty() {
-            wrong.push_str(&judge::story(&case, &played, &complaints));
+            wrong.push_str(&judge::report(&case, &played, &complaints));
         }
     }
     // A request that arrived late belongs to no case, and is an error.

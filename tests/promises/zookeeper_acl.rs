@@ -8,7 +8,7 @@ use fencegate_tests::{
     client::TestRequest,
     ensemble::over_tls::{TlsEnsemble, shared},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -48,7 +48,7 @@ async fn is_refused_everything(stranger: &Client, root: &str, paths: &[String]) 
 }
 
 async fn run(verbs: &[&str], policy: &TestPolicy) -> (bool, String) {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&[verbs, &["-c", &file]].concat()).await.expect("started");
     let said = [output.stdout, output.stderr].concat();
@@ -57,7 +57,7 @@ async fn run(verbs: &[&str], policy: &TestPolicy) -> (bool, String) {
 
 /// True if the strict check finds nothing, with its output.
 async fn strictly_checked(policy: &TestPolicy) -> (bool, Value) {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output =
         command(&["check", &file, "--online", "--strict", "--format", "json"]).await.expect("started");
@@ -81,10 +81,10 @@ async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
     let both = ["x509:CN=acl-1", "x509:CN=acl-2"];
     let policies = ["acl-1", "acl-2"].map(|name| closed(&site, servers, name, &both));
     let (one, two) = Gateway::start_both(&policies[0], &policies[1]).await;
-    let held = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let held = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let waits = two.begin(TestRequest::post("/pay/7"));
     let tree = site.tree().await;
-    tree.so_many_wait(1).await;
+    tree.wait_waiters(1).await;
 
     let paths = tree.paths().await;
     for part in ["/meta", "/members", "/members/acl-1-", "/locks", "/locks/"] {
@@ -99,14 +99,15 @@ async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
         access.dedup();
         assert_eq!(access, both, "{path}");
     }
-    assert_eq!(held.finishes().await.status, 200);
+    assert_eq!(held.finish().await.status, 200);
     assert_eq!(waits.answer().await.status, 200);
 
     let (green, said) = strictly_checked(&policies[0]).await;
     assert!(green, "{said:#}");
     let (shown, told) = run(&["acl", "show"], &policies[1]).await;
     assert!(shown && told.contains("nobody but x509:CN=acl-1, x509:CN=acl-2"), "{told}");
-    one.says("that nobody else may write", |line| line.message().contains("zookeeper.nodes_closed")).await;
+    one.wait_line("that nobody else may write", |line| line.message().contains("zookeeper.nodes_closed"))
+        .await;
 }
 
 /// A program that uses the crate of locks directly.
@@ -119,11 +120,11 @@ async fn a_program_that_is_no_gateway_has_locks_of_its_own_over_tls() {
     let options = ConnectOptions {
         tls: Some(ClientTls { ca_file: Some(file("ca_file")), server_name: None, client: Some(shown) }),
         acl: AclMode::Closed,
-        ..ConnectOptions::of(&servers.addresses().join(","), &site.root, "program").init()
+        ..ConnectOptions::new(&servers.addresses().join(","), &site.root, "program").with_init()
     };
     let program = fencegate_lock::client::Client::connect(options.clone()).await.expect("let in");
     let held = program.lock("invoice/42").await.expect("nobody else wants it");
-    assert!(held.holds());
+    assert!(held.is_held());
     let tree = site.tree().await;
     let paths = tree.paths().await;
     is_refused_everything(&comes_as(servers, "stranger").await, &site.root, &paths).await;
@@ -145,13 +146,13 @@ async fn a_gateway_with_another_identity_is_told_and_does_not_wait() {
     let _ours = Gateway::start(&closed(&site, servers, "own-1", &[])).await;
     let other = closed(&site, servers, "own-2", &[]);
     let stranger = GatewayLaunch::new(&other).start().await;
-    stranger.says("the code", |line| line.text().contains("FG0524")).await;
+    stranger.wait_line("the code", |line| line.text().contains("FG0524")).await;
     let told = async {
         while !String::from_utf8_lossy(&stranger.admin("/ready").await.body).contains("does not let us") {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    patiently("/ready to say why", told, || stranger.log()).await;
+    wait_until("/ready to say why", told, || stranger.log()).await;
     let answer = stranger.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
     assert!(answer.took() < Duration::from_secs(2), "waited {:?}", answer.took());
@@ -172,29 +173,29 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     for gateway in [&old, &new, &old] {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "a mixed fleet");
     }
-    let line = new.says("what is open", |line| line.text().contains("FG0522")).await;
+    let line = new.wait_line("what is open", |line| line.text().contains("FG0522")).await;
     assert!(line.text().contains(&format!("{}/meta", site.root)), "{}", line.text());
     let (green, said) = strictly_checked(&shut("gw-3")).await;
     assert!(!green && codes(&said).contains(&"FG0522"), "{said:#}");
     let (shown, told) = run(&["acl", "show"], &shut("gw-3")).await;
     assert!(!shown && told.contains("world:anyone") && told.contains("acl set"), "{told}");
 
-    old.stops().await;
+    old.stop().await;
     let old = Gateway::start(&shut("gw-1")).await;
-    let held = site.origin.holds_one(&old, TestRequest::post("/pay/8")).await;
+    let held = site.origin.hold_request(&old, TestRequest::post("/pay/8")).await;
     // A gateway that was forgotten: the plans of the other gateways are closed to it already.
     let forgotten = site.policy("gw-4").with("/zookeeper/tls", servers.known_as("forgotten"));
     let forgotten = GatewayLaunch::new(&forgotten).start().await;
     let (set, told) = run(&["acl", "set"], &shut("gw-3")).await;
     assert!(set, "{told}");
-    forgotten.says("why it is not let in", |line| line.text().contains("FG0524")).await;
+    forgotten.wait_line("why it is not let in", |line| line.text().contains("FG0524")).await;
     let refused = forgotten.send(&TestRequest::post("/pay/9")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
-    forgotten.stops().await;
+    forgotten.stop().await;
     let tree = site.tree().await;
     let strangers = comes_as(servers, "stranger").await;
     is_refused_everything(&strangers, &site.root, &tree.paths().await).await;
-    assert_eq!(held.finishes().await.status, 200);
+    assert_eq!(held.finish().await.status, 200);
     for gateway in [&old, &new] {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "closed");
     }
@@ -204,9 +205,9 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     // A new era keeps the ACLs.
     let members = tree.access("/members").await;
     drop((old, new));
-    tree.locks_become("none", <[String]>::is_empty).await;
+    tree.wait_locks("none", <[String]>::is_empty).await;
     let bumped = async { while !run(&["era", "bump"], &shut("gw-3")).await.0 {} };
-    patiently("the era to be bumped", bumped, || ()).await;
+    wait_until("the era to be bumped", bumped, || ()).await;
     assert_eq!(tree.access("/members").await, members);
     assert_eq!(members, ["x509:CN=rolled"]);
 }
@@ -217,10 +218,10 @@ async fn without_the_secret_of_a_digest_nobody_reads_or_deletes_a_lock_node() {
     // The root is not below a node that other tests share.
     let mut site = TestSite::fresh().await;
     site.root = fresh_root().replace("/t/", "/digest-");
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let policy = with_password(&site, &home, "a secret");
     let gateway = Gateway::start(&policy).await;
-    let held = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let held = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let server = site.zookeeper.to_string();
     let knows = |password: &str| {
         let shown = format!("fencegate:{password}");
@@ -232,7 +233,7 @@ async fn without_the_secret_of_a_digest_nobody_reads_or_deletes_a_lock_node() {
     for stranger in [Client::connector(), knows("another")] {
         is_refused_everything(&stranger.connect(&server).await.expect("serves"), &site.root, &paths).await;
     }
-    assert_eq!(held.finishes().await.status, 200);
+    assert_eq!(held.finish().await.status, 200);
 
     // The check finds one thing: the password crosses the network as plain text.
     let (_, said) = strictly_checked(&policy).await;

@@ -8,7 +8,7 @@ use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch, command, write_policy},
     history::History,
     load::{Load, LoadPlan},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     postgres::PostgresProxy,
     scratch,
@@ -31,7 +31,7 @@ struct ReplaceableCertificate {
 
 impl ReplaceableCertificate {
     fn of(site: &TestSite, servers: &TlsEnsemble, signed: &SignedCertificate) -> Self {
-        let folder = scratch::place();
+        let folder = scratch::temp_dir();
         let tls = servers.tls(folder.path(), signed);
         Self { policy: site.policy("gw-1").with("/zookeeper/tls", tls), folder }
     }
@@ -54,12 +54,12 @@ async fn said_at_ready(gateway: &Gateway, words: &str) {
             sleep(LOOK_AGAIN).await;
         }
     };
-    patiently(&format!("/ready to say {words}"), told, || gateway.log()).await;
+    wait_until(&format!("/ready to say {words}"), told, || gateway.log()).await;
 }
 
 /// The output of `check --online` for a policy.
 async fn checked(policy: &TestPolicy) -> Value {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
@@ -75,9 +75,9 @@ fn messages(said: &Value, code: &str) -> Vec<String> {
 async fn requests_are_serial_under_locks_that_are_had_over_tls() {
     let site = TestSite::secured().await;
     let (one, two) = Gateway::start_both(&site.policy("gw-1"), &site.policy("gw-2")).await;
-    let plan = LoadPlan::paying(&[&one, &two], 3, 6, 20);
+    let plan = LoadPlan::payments(&[&one, &two], 3, 6, 20);
     let told = Load::start("tls", &plan).end().await;
-    let history = History::of(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&told);
     history.assert_holds();
     assert!(told.iter().all(|told| told.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
     assert!(history.hand_overs() >= 10, "not exercised: {} hand-overs", history.hand_overs());
@@ -107,7 +107,7 @@ async fn a_certificate_that_is_not_believed_is_told_as_such() {
     ] {
         let gateway = GatewayLaunch::new(policy).start().await;
         said_at_ready(&gateway, words).await;
-        let line = gateway.says("the code", |line| line.text().contains("FG0521")).await;
+        let line = gateway.wait_line("the code", |line| line.text().contains("FG0521")).await;
         assert!(line.text().contains(words), "{}", line.text());
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
@@ -150,22 +150,22 @@ async fn servers_that_are_not_believed_are_told_as_such() {
 #[tokio::test]
 async fn a_session_that_comes_back_shows_the_certificate_of_the_moment() {
     let (site, servers) = (TestSite::secured().await, shared());
-    let cut = PostgresProxy::before(servers.address()).await;
+    let cut = PostgresProxy::start(servers.address()).await;
     let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.identify("gateways"));
-    let policy = shown.policy.clone().through(cut.address).with("/zookeeper/session_timeout", "20s");
-    let gateway = GatewayLaunch::new(&policy).logging("info,zookeeper_client=debug").start().await;
-    gateway.becomes_ready().await;
+    let policy = shown.policy.clone().with_zookeeper(cut.address).with("/zookeeper/session_timeout", "20s");
+    let gateway = GatewayLaunch::new(&policy).with_log_filter("info,zookeeper_client=debug").start().await;
+    gateway.wait_ready().await;
 
     shown.replace(&servers.authority.sign_expired(&["gateway"]));
-    gateway.series_reaches("fencegate_zk_tls_reloads_total", &["result=\"ok\""], 1.0).await;
+    gateway.wait_series_at_least("fencegate_zk_tls_reloads_total", &["result=\"ok\""], 1.0).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the connection goes on");
     cut.close();
     cut.open();
     let refused = |line: &str| line.contains("fails in connecting") && line.contains("AlertReceived");
-    gateway.says("that the server refuses it", move |line| refused(&line.text())).await;
+    gateway.wait_line("that the server refuses it", move |line| refused(&line.text())).await;
 
     shown.replace(&servers.authority.identify("gateways"));
-    gateway.series_reaches("fencegate_zk_reconnects_total", &[], 1.0).await;
+    gateway.wait_series_at_least("fencegate_zk_reconnects_total", &[], 1.0).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(gateway.metrics().await.sum("fencegate_zk_session_expirations_total", &[]), 0.0);
 }
@@ -200,17 +200,19 @@ async fn a_certificate_that_is_replaced_is_taken_over_for_the_next_connection() 
     let reloads = "fencegate_zk_tls_reloads_total";
 
     shown.replace(&servers.authority.identify("gateways"));
-    gateway.becomes_ready().await;
-    gateway.series_reaches(reloads, &["result=\"ok\""], 1.0).await;
+    gateway.wait_ready().await;
+    gateway.wait_series_at_least(reloads, &["result=\"ok\""], 1.0).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 
     fs::write(shown.file("client.pem"), "no certificate").expect("our own folder");
     gateway
-        .says("the bad file", |line| line.text().contains("FG0510") && line.text().contains("client.pem"))
+        .wait_line("the bad file", |line| {
+            line.text().contains("FG0510") && line.text().contains("client.pem")
+        })
         .await;
-    gateway.series_becomes(reloads, &["result=\"bad\""], 1.0).await;
+    gateway.wait_series(reloads, &["result=\"bad\""], 1.0).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the old one stays");
-    let told = GatewayLaunch::new(&shown.policy).fails().await;
+    let told = GatewayLaunch::new(&shown.policy).expect_start_failure().await;
     assert!(told.contains("FG0510") && told.contains("client.pem"), "{told}");
     let said = checked(&shown.policy).await;
     assert!(messages(&said, "FG0512").concat().contains("client.pem"), "{said:#}");

@@ -4,7 +4,7 @@ use std::{rc::Rc, time::Duration};
 
 use fencegate_lock::session::{
     link::{ConnectionState, MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
-    reattach::speaks_for_us,
+    reattach::check_same_session,
 };
 use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire};
 use tokio::time::{Instant, sleep, timeout};
@@ -39,7 +39,7 @@ fn a_lost_reply_leaves_its_effect_and_the_session() {
         wire.lose_next_reply();
         let created = hurt.create("/a", b"", NodeKind::Ephemeral).await;
         assert!(matches!(created, Err(ZkError::Ambiguous(_))), "{created:?}");
-        assert_eq!(ensemble.seen("/a").map(|seen| seen.owner), Some(hurt.id()));
+        assert_eq!(ensemble.stat("/a").map(|seen| seen.owner), Some(hurt.id()));
         assert_eq!(hurt.delete("/a").await, Ok(()));
         assert_eq!((hurt.state(), hurt.reconnects()), (ConnectionState::Connected, 2));
     });
@@ -51,7 +51,7 @@ fn a_lost_request_has_no_effect_and_takes_those_behind_it_along() {
         wire.lose_next_request();
         let both = tokio::join!(hurt.create("/a", b"", NodeKind::Ephemeral), hurt.children("/"));
         assert!(matches!(both, (Err(ZkError::Ambiguous(_)), Err(ZkError::Ambiguous(_)))), "{both:?}");
-        assert_eq!(ensemble.seen("/a"), None);
+        assert_eq!(ensemble.stat("/a"), None);
         assert_eq!(hurt.children("/").await, Ok(vec![]));
     });
 }
@@ -85,12 +85,12 @@ fn what_is_underway_when_the_connection_breaks_may_arrive_after_the_client_has_g
             let created = hurt.create(path, b"", NodeKind::Persistent);
             wire.disconnect(underway);
             assert!(matches!(created.await, Err(ZkError::Ambiguous(_))));
-            assert_eq!(ensemble.seen(path), None);
+            assert_eq!(ensemble.stat(path), None);
             // When the client is back, its earlier requests are refused.
             sleep(if path == "/c" { MOMENT / 2 } else { MOMENT * 2 }).await;
             wire.reconnect();
             sleep(MOMENT * 2).await;
-            assert_eq!(ensemble.seen(path).is_some(), arrives, "{path}");
+            assert_eq!(ensemble.stat(path).is_some(), arrives, "{path}");
         }
     });
 }
@@ -101,8 +101,8 @@ fn a_held_reply_comes_when_it_is_let_go() {
         wire.stall(Direction::ToClient);
         let mut created = std::pin::pin!(hurt.create("/a", b"", NodeKind::Persistent));
         assert!(timeout(T / 4, &mut created).await.is_err());
-        assert!(ensemble.seen("/a").is_some());
-        wire.flow();
+        assert!(ensemble.stat("/a").is_some());
+        wire.resume();
         assert_eq!(created.await.map(|created| created.sequence), Ok(-1));
         assert_eq!(hurt.reconnects(), 0);
     });
@@ -134,7 +134,7 @@ fn an_event_comes_before_the_answers_that_follow_it() {
             tokio::select! {
                 biased;
                 () = watch => {}
-                _ = hurt.seen("/a") => panic!("the answer overtook the event"),
+                _ = hurt.stat("/a") => panic!("the answer overtook the event"),
             }
         }
     });
@@ -149,13 +149,13 @@ fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
         wire.blink(InFlightFate::Lost);
         let created = hurt.create("/new", b"", NodeKind::Ephemeral).await.expect("made");
         assert_eq!((hurt.id(), hurt.state()), (id, ConnectionState::Connected));
-        assert_ne!(created.seen.owner, id);
-        assert_eq!(wire.sessions(), [created.seen.owner]);
-        assert_eq!(ensemble.seen("/old").map(|seen| seen.owner), Some(id));
+        assert_ne!(created.stat.owner, id);
+        assert_eq!(wire.sessions(), [created.stat.owner]);
+        assert_eq!(ensemble.stat("/old").map(|seen| seen.owner), Some(id));
         // Nobody keeps the old session alive.
         sleep(T + TICK).await;
-        assert_eq!(ensemble.seen("/old"), None);
-        assert!(ensemble.seen("/new").is_some());
+        assert_eq!(ensemble.stat("/old"), None);
+        assert!(ensemble.stat("/new").is_some());
     });
 }
 
@@ -163,15 +163,15 @@ fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
 #[test]
 fn a_probe_that_was_left_behind_does_not_vouch_for_a_swapped_session() {
     scene(async |FaultFixture { wire, hurt, .. }| {
-        assert_eq!(speaks_for_us(&hurt, "/m").await, Some(true));
+        assert_eq!(check_same_session(&hurt, "/m").await, Some(true));
         hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
         wire.blink(InFlightFate::Lost);
-        assert_eq!(speaks_for_us(&hurt, "/m").await, Some(true), "one that we have left ourselves");
+        assert_eq!(check_same_session(&hurt, "/m").await, Some(true), "one that we have left ourselves");
         // The node was made. Its removal was lost with the connection, and the client comes back with another session.
         hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         wire.blink(InFlightFate::Lost);
-        assert_eq!(speaks_for_us(&hurt, "/m").await, Some(false));
+        assert_eq!(check_same_session(&hurt, "/m").await, Some(false));
     });
 }
 
@@ -181,7 +181,7 @@ fn an_expired_session_loses_its_nodes_at_once_and_its_client_hears_of_it() {
         hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
         let (own, others) = (hurt.watch("/a").await.expect("there"), other.watch("/a").await.expect("there"));
         wire.expire();
-        assert_eq!(ensemble.seen("/a"), None);
+        assert_eq!(ensemble.stat("/a"), None);
         others.await;
         own.await;
         assert_eq!(hurt.create("/b", b"", NodeKind::Ephemeral).await.map(drop), Err(ZkError::SessionEnded));
@@ -203,13 +203,13 @@ fn a_session_that_expired_while_cut_off_is_over_when_its_client_comes_back() {
 #[test]
 fn no_session_expires_without_a_majority_and_a_new_leader_counts_on() {
     scene(async |FaultFixture { ensemble, hurt, other, .. }| {
-        let before = hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made").seen.czxid;
+        let before = hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made").stat.czxid;
         ensemble.fail();
         sleep(T * 5 / 4).await;
         assert_eq!((hurt.state(), ensemble.sessions().len()), (ConnectionState::Disconnected, 2));
         ensemble.recover();
-        let after = other.create("/b", b"", NodeKind::Ephemeral).await.expect("made").seen.czxid;
-        assert_eq!((after >> 32, ensemble.seen("/a").is_some()), ((before >> 32) + 1, true));
+        let after = other.create("/b", b"", NodeKind::Ephemeral).await.expect("made").stat.czxid;
+        assert_eq!((after >> 32, ensemble.stat("/a").is_some()), ((before >> 32) + 1, true));
         assert_eq!(hurt.children("/").await, Ok(vec!["a".to_owned(), "b".to_owned()]));
     });
 }
@@ -228,7 +228,7 @@ fn a_wiped_ensemble_counts_from_the_start_and_takes_nobody_back() {
         assert_eq!((hurt.state(), other.state()), (ConnectionState::Ended, ConnectionState::Ended));
         let anew = ensemble.client(&wire, T).connect().await.expect("a session");
         let created = anew.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
-        assert!(created.seen.czxid < 10 && anew.id() > other.id());
+        assert!(created.stat.czxid < 10 && anew.id() > other.id());
     });
 }
 
@@ -239,10 +239,10 @@ fn a_dropped_session_is_closed_as_soon_as_the_server_can_be_told() {
         wire.disconnect(InFlightFate::Lost);
         drop(hurt);
         sleep(T / 4).await;
-        assert!(ensemble.seen("/a").is_some());
+        assert!(ensemble.stat("/a").is_some());
         wire.reconnect();
         sleep(MOMENT).await;
-        assert_eq!((ensemble.seen("/a"), ensemble.sessions()), (None, vec![other.id()]));
+        assert_eq!((ensemble.stat("/a"), ensemble.sessions()), (None, vec![other.id()]));
         other.close().await;
         assert_eq!(ensemble.sessions(), [0; 0]);
     });

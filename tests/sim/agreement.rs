@@ -15,7 +15,7 @@ use fencegate::{
 use fencegate_lock::{
     session::{nameplate::LocalMember, settings::SessionSettings},
     state::TokenHistory,
-    tenures::keeper::{LockManager, keeper},
+    tenures::keeper::{LockManager, lock_manager},
 };
 use fencegate_policies::{
     file::load,
@@ -65,13 +65,16 @@ struct GatewayProcess {
 impl GatewayProcess {
     fn start(ensemble: &SimEnsemble, name: &str, template: &'static str, dice: &SeededRng) -> Self {
         let plan = gateway(template);
-        let metrics = Metrics::of_gateway(&plan);
-        let agreement = PlanCompat::of(&plan, metrics.clone());
+        let metrics = Metrics::for_gateway(&plan);
+        let agreement = PlanCompat::new(&plan, metrics.clone());
         let publication = PlanCompat::publication(&plan);
-        let nameplate =
-            LocalMember::of(plan.fingerprint).publishing(plan.fingerprint, publication, agreement.clone());
+        let nameplate = LocalMember::new(plan.fingerprint).with_publication(
+            plan.fingerprint,
+            publication,
+            agreement.clone(),
+        );
         let (clock, wire, stop) = (clock(), ensemble.wire(), CancellationToken::new());
-        let (keeper, desks) = keeper(clock.clone(), SESSIONS);
+        let (keeper, desks) = lock_manager(clock.clone(), SESSIONS);
         let memory = Arc::<TokenHistory>::default();
         let mut policy = plan.zookeeper.clone();
         policy.session_timeout = T;
@@ -81,38 +84,38 @@ impl GatewayProcess {
                 gateway: name.to_owned(),
                 member: nameplate.clone(),
                 init: true,
-                complaints: Arc::default(),
+                log_dedup: Arc::default(),
                 sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
-                memory: memory.clone(),
+                token_history: memory.clone(),
                 clock: clock.clone(),
-                randomness: Arc::new(SeededRng::seeded(dice.next())),
+                randomness: Arc::new(SeededRng::new(dice.next())),
                 metrics: metrics.session(number),
             };
             spawn_local(desk.run(ensemble.client(&wire, T), Rc::new(settings), stop.clone()))
         };
         let desks = desks.into_iter().enumerate().map(run).collect();
-        let now = RefCell::new((template, agreement.accord(&plan.serving)));
+        let now = RefCell::new((template, agreement.route_verdicts(&plan.serving)));
         Self { keeper, agreement, nameplate, wire, now, stop, desks }
     }
 
     /// No request of this process is at work at any moment, so a reload waits for nothing.
     fn reload(&self, template: &'static str) {
         let plan = gateway(template);
-        self.agreement.turn_to(&plan);
-        self.now.replace((template, self.agreement.accord(&plan.serving)));
-        self.nameplate.publishes_now(PlanCompat::publication(&plan));
+        self.agreement.set_config(&plan);
+        self.now.replace((template, self.agreement.route_verdicts(&plan.serving)));
+        self.nameplate.publish(PlanCompat::publication(&plan));
     }
 
     /// Whether a request that comes now would be sent.
-    fn serves(&self) -> bool {
+    fn would_serve(&self) -> bool {
         KEYS.iter().any(|name| {
             let key = key(name);
-            let standing = |session| self.now.borrow().1.standing(session, RouteId(0));
+            let standing = |session| self.now.borrow().1.route_status(session, RouteId(0));
             let granted = self
                 .keeper
-                .session_of(&key)
+                .session_id_for(&key)
                 .is_some_and(|session| standing(session) == RouteStatus::Compatible);
-            granted && self.is_proven(self.keeper.session_of(&key))
+            granted && self.is_proven(self.keeper.session_id_for(&key))
         })
     }
 
@@ -121,7 +124,7 @@ impl GatewayProcess {
         self.keeper.sessions().iter().any(|status| status.id == id && status.proven_for_ms > 0)
     }
 
-    async fn stops(self) {
+    async fn stop(self) {
         self.stop.cancel();
         for desk in self.desks {
             desk.await.expect("no panic");
@@ -141,7 +144,7 @@ struct ServeCounts {
 }
 
 async fn play(seed: u64) -> ServeCounts {
-    let dice = SeededRng::seeded(seed);
+    let dice = SeededRng::new(seed);
     let ensemble = SimEnsemble::start(memory::EnsembleSettings {
         latency: Duration::ZERO..Duration::from_millis(30),
         seed,
@@ -156,7 +159,7 @@ async fn play(seed: u64) -> ServeCounts {
             (_, None) => {
                 places[at] = Some(GatewayProcess::start(&ensemble, ["gw-1", "gw-2"][at], template, &dice));
             }
-            (0, Some(process)) => process.stops().await,
+            (0, Some(process)) => process.stop().await,
             (1 | 2, Some(process)) => {
                 process.reload(template);
                 places[at] = Some(process);
@@ -176,7 +179,7 @@ async fn play(seed: u64) -> ServeCounts {
             if let [Some(one), Some(two)] = &places
                 && one.now.borrow().0 != two.now.borrow().0
             {
-                let served = [one.serves(), two.serves()];
+                let served = [one.would_serve(), two.would_serve()];
                 let count = |cell: &Cell<u32>| cell.set(cell.get() + 1);
                 match served {
                     [true, true] => count(&seen.both),
@@ -195,7 +198,7 @@ async fn play(seed: u64) -> ServeCounts {
     }
     for process in places.into_iter().flatten() {
         process.wire.reconnect();
-        process.stops().await;
+        process.stop().await;
     }
     seen
 }

@@ -39,13 +39,13 @@ async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
     let settings = EnsembleSettings { containers: Duration::from_secs(3000), ..EnsembleSettings::default() };
     let ensemble = SimEnsemble::start(settings);
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    (ensemble, LockSide::over(library).await)
+    (ensemble, LockSide::new(library).await)
 }
 
 /// The first create of a lock node is done, and its answer is lost.
-fn loses_an_answer(doctor: &FaultInjector) {
+fn lose_answer(doctor: &FaultInjector) {
     let lost = Cell::new(false);
-    doctor.rules(move |asked| match asked {
+    doctor.set_rule(move |asked| match asked {
         SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } if !lost.replace(true) => {
             RequestFate::Done(unanswered())
         }
@@ -65,7 +65,7 @@ fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
             assert_eq!(nodes(&ensemble), [""; 0], "{layout:?}");
             assert!(ensemble.paths().iter().any(|path| path == PARENT), "{layout:?}: it stays");
 
-            loses_an_answer(&doctor);
+            lose_answer(&doctor);
             let second = locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free");
             let made = nodes(&ensemble);
             assert!(matches!(&*made, [one] if one.contains(mark)), "{layout:?}: {made:?}");
@@ -110,7 +110,7 @@ fn only_the_levels_that_are_missing_are_made() {
             }
             let made = Rc::<RefCell<Vec<String>>>::default();
             let noted = made.clone();
-            doctor.rules(move |asked| {
+            doctor.set_rule(move |asked| {
                 if let SessionRequest::Create { path, kind } = asked
                     && kind != NodeKind::EphemeralSequential
                 {

@@ -122,7 +122,7 @@ impl CostFixture {
     async fn loses_two_answers(&self, fate: RequestFate) {
         let lost = Rc::<Cell<u32>>::default();
         let counting = lost.clone();
-        self.doctor.rules(move |asked| {
+        self.doctor.set_rule(move |asked| {
             if !is_shared(asked) || counting.get() == 2 {
                 return RequestFate::Passes;
             }
@@ -140,7 +140,7 @@ impl CostFixture {
     fn counts(&self) -> Rc<RefCell<RequestCounts>> {
         let tally = Rc::<RefCell<RequestCounts>>::default();
         let counting = tally.clone();
-        self.doctor.rules(move |asked| {
+        self.doctor.set_rule(move |asked| {
             if is_of_locks(asked) {
                 counting.borrow_mut().counts(asked);
             }
@@ -172,7 +172,7 @@ impl CostFixture {
 }
 
 async fn session(ensemble: &SimEnsemble, doctor: &FaultInjector) -> LockSide {
-    LockSide::over(FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() }).await
+    LockSide::new(FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() }).await
 }
 
 /// The transaction was done, or was not.
@@ -181,11 +181,11 @@ fn lost_answers() -> [RequestFate; 2] {
 }
 
 async fn takes(locks: &LockSide, key: u32) -> GrantGuard {
-    locks.delayed(&[&format!("key-{key}")], Hold::Strict, T * 5, None).await.expect("in time")
+    locks.acquire_delayed(&[&format!("key-{key}")], Hold::Strict, T * 5, None).await.expect("in time")
 }
 
 fn gives_back(tenure: GrantGuard) {
-    tenure.known();
+    tenure.mark_settled();
 }
 
 #[test]

@@ -14,7 +14,7 @@ use fencegate_tests::memory::InFlightFate;
 use tokio::time::{Instant, sleep};
 
 use self::stage::{
-    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, once, parents, send, take, took,
+    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, once, parents, send, take, timed_take,
 };
 use crate::{
     doctored::{LockSide, RequestFate, SessionRequest, unanswered},
@@ -28,13 +28,13 @@ fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         for hold in HOLDS {
             for locks in [&one, &other, &one, &one] {
-                let (waited, tenure) = took(locks, hold).await;
+                let (waited, tenure) = timed_take(locks, hold).await;
                 assert!(waited < SOON, "{hold:?}: {waited:?}");
                 send(tenure, true);
             }
             // A request waits behind a tenure that still holds the key.
             let held = take(&one, hold).await;
-            let (waited, ()) = tokio::join!(took(&other, hold), async {
+            let (waited, ()) = tokio::join!(timed_take(&other, hold), async {
                 sleep(T).await;
                 send(held, true);
             });
@@ -58,11 +58,11 @@ fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
         for hold in HOLDS {
             for next in [&one, &other] {
                 send(take(&one, hold).await, false);
-                let (waited, tenure) = took(next, hold).await;
+                let (waited, tenure) = timed_take(next, hold).await;
                 assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}: {waited:?}");
                 // This holder has waited for the delay, and leaves in order.
                 send(tenure, true);
-                let (waited, tenure) = took(&one, hold).await;
+                let (waited, tenure) = timed_take(&one, hold).await;
                 assert!(waited < SOON, "{hold:?}: {waited:?}");
                 send(tenure, true);
             }
@@ -81,7 +81,7 @@ fn a_tenure_that_was_ended_before_its_outcome_was_lost_is_not_clean() {
         let held = take(&one, HOLDS[1]).await;
         one.keeper.close_all();
         send_open(held);
-        let (waited, tenure) = took(&other, Hold::Strict).await;
+        let (waited, tenure) = timed_take(&other, Hold::Strict).await;
         assert!(waited >= DELAY, "{waited:?}");
         send(tenure, true);
         one.stop().await;
@@ -105,13 +105,13 @@ fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clea
             for hold in HOLDS {
                 send(take(&one, hold).await, false);
                 let asked = once(&doctor, is_first_word, fate.clone());
-                let (waited, tenure) = took(&other, hold).await;
+                let (waited, tenure) = timed_take(&other, hold).await;
                 assert!(asked.get(), "not exercised");
                 assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
                 // If there was no holder before, the next holder waits for nobody.
                 let asked = once(&doctor, is_first_word, fate.clone());
-                let (waited, tenure) = took(&other, Hold::Strict).await;
+                let (waited, tenure) = timed_take(&other, Hold::Strict).await;
                 assert!(asked.get() && waited < SOON, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
             }
@@ -131,7 +131,7 @@ fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
             // The first holder writes its record late, because the write is lost again and again.
             let slow = Rc::new(Cell::new(true));
             let still = slow.clone();
-            doctor.rules(move |asked| match asked {
+            doctor.set_rule(move |asked| match asked {
                 SessionRequest::Commit { steps } if is_first_word(steps) && still.get() => {
                     RequestFate::Refused(unanswered())
                 }
@@ -179,7 +179,7 @@ fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_sam
                 let left = Instant::now();
                 let mut refused = 0;
                 let tenure = loop {
-                    match other.delayed(&["a"], hold, wait, Some(DELAY)).await {
+                    match other.acquire_delayed(&["a"], hold, wait, Some(DELAY)).await {
                         Ok(tenure) => break tenure,
                         Err(AcquireError::Delayed(rest)) => {
                             assert!(rest <= DELAY && left.elapsed() + rest >= DELAY, "{rest:?}");
@@ -211,13 +211,13 @@ fn who_stops_while_it_sits_a_delay_out_hands_its_length_on() {
         let longest = DELAY * 3;
         for hold in HOLDS {
             let (_, sits) = gateway(&ensemble).await;
-            let held = one.delayed(&["a"], hold, FOR_EVER, Some(longest)).await.expect("free");
+            let held = one.acquire_delayed(&["a"], hold, FOR_EVER, Some(longest)).await.expect("free");
             held.dispatch().expect("it holds");
             drop(held);
-            let refused = sits.delayed(&["a"], hold, T, Some(DELAY)).await;
+            let refused = sits.acquire_delayed(&["a"], hold, T, Some(DELAY)).await;
             assert!(matches!(refused, Err(AcquireError::Delayed(_))), "{hold:?}: {refused:?}");
             sits.stop().await;
-            let (waited, tenure) = took(&other, hold).await;
+            let (waited, tenure) = timed_take(&other, hold).await;
             assert!(waited >= longest && waited < longest + T, "{hold:?}: {waited:?}");
             send(tenure, true);
         }
@@ -235,7 +235,7 @@ fn after_a_holder_that_died_the_delay_begins_when_its_session_is_over() {
             let held = take(&one, hold).await;
             held.dispatch().expect("it holds");
             doctor.wire().disconnect(InFlightFate::Lost);
-            let (waited, tenure) = took(&other, hold).await;
+            let (waited, tenure) = timed_take(&other, hold).await;
             assert!(waited >= DELAY + T / 2 && waited < DELAY + T * 2, "{hold:?}: {waited:?}");
             send(tenure, true);
             drop(held);
@@ -253,7 +253,7 @@ fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_wor
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         send(take(&one, HOLDS[1]).await, true);
         one.stop().await;
-        let (waited, tenure) = took(&other, HOLDS[1]).await;
+        let (waited, tenure) = timed_take(&other, HOLDS[1]).await;
         assert!(waited < SOON, "{waited:?}");
         send(tenure, true);
         sleep(T).await;
@@ -264,7 +264,7 @@ fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_wor
             stops.stop().await;
             // The process dies with its dispatch at work.
             doctor.wire().disconnect(InFlightFate::Lost);
-            let (waited, tenure) = took(&other, hold).await;
+            let (waited, tenure) = timed_take(&other, hold).await;
             assert!(waited >= DELAY, "{hold:?}: {waited:?}");
             send(tenure, true);
             drop(held);
@@ -305,6 +305,6 @@ fn a_set_waits_for_the_longest_of_its_keys_and_leaves_all_of_them_alike() {
 
 async fn took_set(locks: &LockSide, names: &[&str]) -> (Duration, GrantGuard) {
     let began = Instant::now();
-    let tenure = locks.delayed(names, Hold::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
+    let tenure = locks.acquire_delayed(names, Hold::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
     (began.elapsed(), tenure)
 }

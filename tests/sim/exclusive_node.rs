@@ -47,7 +47,7 @@ impl Deref for NodeFixture {
 type OwnLock = ExclusiveNode<FaultySession>;
 
 impl NodeFixture {
-    async fn set() -> Self {
+    async fn new() -> Self {
         Self(SupervisedSession::start(T).await)
     }
 
@@ -64,16 +64,16 @@ impl NodeFixture {
     }
 
     async fn plain(&self) -> PlainProgram {
-        PlainProgram(self.stranger().await)
+        PlainProgram(self.connect_other().await)
     }
 
     fn node(&self) -> Option<NodeStat> {
-        self.ensemble.seen(NODE)
+        self.ensemble.stat(NODE)
     }
 
     /// Asserts that no node of ours is left, and that none is counted.
     fn assert_clear(&self, what: &str) {
-        let ours = self.node().filter(|seen| seen.owner == self.live().link.id());
+        let ours = self.node().filter(|seen| seen.owner == self.live().client.id());
         assert_eq!((ours, self.lock_nodes()), (None, Vec::new()), "{what}");
         assert_eq!((self.live().registry.nodes(), self.live().registry.bytes()), (0, 0), "{what}");
     }
@@ -88,10 +88,10 @@ struct PlainProgram(SimSession);
 
 impl PlainProgram {
     /// Waits until the program has made the node. Returns the czxid.
-    async fn takes(&self) -> i64 {
+    async fn wait_taken(&self) -> i64 {
         loop {
             match self.0.create(NODE, b"host-7", NodeKind::Ephemeral).await {
-                Ok(created) => return created.seen.czxid,
+                Ok(created) => return created.stat.czxid,
                 Err(ZkError::NodeExists) => {}
                 Err(ZkError::NoNode) => {
                     for above in ["/app", "/app/locks"] {
@@ -107,19 +107,19 @@ impl PlainProgram {
         }
     }
 
-    async fn gives_back(&self) {
+    async fn release(&self) {
         self.0.delete(NODE).await.expect("nobody else removes it");
     }
 }
 
 /// Whether a transaction makes the shared node.
-fn makes(asked: SessionRequest<'_>) -> bool {
+fn creates_node(asked: SessionRequest<'_>) -> bool {
     let makes = |step: &MultiOp<'_>| matches!(step, MultiOp::Create { path, .. } if *path == NODE);
     matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(makes))
 }
 
 /// Starts a request that waits until it can make the node.
-fn asks(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, Grant)>) {
+fn acquire(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, Grant)>) {
     let mut asker = WaitingRequest::default();
     let behind = asker.behind.clone();
     let granted = spawn_local(async move {
@@ -132,16 +132,16 @@ fn asks(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, Grant)>) {
 #[test]
 fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let (plain, mut last) = (Rc::new(stage.plain().await), 0);
         let (mut ours, mut grant) = stage.held().await;
         for round in 0..3 {
             let (seen, live) = (stage.node().expect("made"), stage.live());
             let number = u64::try_from(seen.czxid).expect("counted from one");
-            assert_eq!((grant.epoch, grant.sequence, seen.owner), (live.base + number, 0, live.link.id()));
+            assert_eq!((grant.epoch, grant.sequence, seen.owner), (live.base + number, 0, live.client.id()));
             assert!(seen.czxid > last, "round {round}");
             let theirs = plain.clone();
-            let taken = spawn_local(async move { theirs.takes().await });
+            let taken = spawn_local(async move { theirs.wait_taken().await });
             sleep(T).await;
             assert!(!taken.is_finished() && stage.node() == Some(seen), "round {round}: held twice");
             ours.clear().await;
@@ -150,10 +150,10 @@ fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
             last = taken.await.expect("no panic");
             assert!(last > seen.czxid, "round {round}");
 
-            let (behind, granted) = asks(stage.ours().await);
+            let (behind, granted) = acquire(stage.ours().await);
             sleep(T).await;
             assert!(behind.get() && !granted.is_finished(), "round {round}: held twice");
-            plain.gives_back().await;
+            plain.release().await;
             (ours, grant) = granted.await.expect("no panic");
             assert!(grant.contended, "round {round}");
         }
@@ -167,23 +167,23 @@ fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
 #[test]
 fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
-        plain.takes().await;
+        plain.wait_taken().await;
         let mut asking = Vec::new();
         for _ in 0..5 {
-            asking.push(asks(stage.ours().await).1);
+            asking.push(acquire(stage.ours().await).1);
             sleep(T / 100).await;
         }
         let tries = Rc::new(Cell::new(0));
         let counted = tries.clone();
-        stage.doctor.rules(move |asked| {
-            counted.set(counted.get() + u32::from(makes(asked)));
+        stage.doctor.set_rule(move |asked| {
+            counted.set(counted.get() + u32::from(creates_node(asked)));
             RequestFate::Passes
         });
         sleep(T).await;
         assert_eq!((stage.lock_nodes().len(), tries.get()), (5, 0), "nothing has changed");
-        plain.gives_back().await;
+        plain.release().await;
         let mut last = 0;
         for granted in asking {
             let (ours, grant) = granted.await.expect("no panic");
@@ -200,9 +200,9 @@ fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
 #[test]
 fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
-        let theirs = plain.takes().await;
+        let theirs = plain.wait_taken().await;
         let ours = stage.ours().await;
         let told = ours.acquire(&mut WaitingRequest { impatient: true, ..WaitingRequest::default() }).await;
         assert!(matches!(told, Err(LockAttemptError::NotGranted(GrantError::Locked))), "{told:?}");
@@ -217,14 +217,14 @@ fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
 #[test]
 fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
         plain.0.create("/app", b"theirs", NodeKind::Persistent).await.expect("new");
         plain.0.create("/app/other", b"", NodeKind::Ephemeral).await.expect("new");
         let (ours, _) = stage.held().await;
         ours.clear().await;
         stage.ensemble.remove_empty_containers();
-        let kept = ["/app", "/app/locks", "/app/other"].map(|path| stage.ensemble.seen(path).is_some());
+        let kept = ["/app", "/app/locks", "/app/other"].map(|path| stage.ensemble.stat(path).is_some());
         assert_eq!(kept, [true; 3]);
         assert_eq!(plain.0.data("/app").await.expect("theirs").0, b"theirs");
         stage.end().await;
@@ -235,7 +235,7 @@ fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
 fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
     for kind in [NodeKind::Persistent, NodeKind::Container] {
         simulated::run(async move {
-            let stage = NodeFixture::set().await;
+            let stage = NodeFixture::new().await;
             let plain = stage.plain().await;
             for (path, kind) in
                 [("/app", NodeKind::Persistent), ("/app/locks", NodeKind::Persistent), (NODE, kind)]
@@ -257,24 +257,24 @@ fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
 #[test]
 fn a_forgotten_node_of_ours_is_removed_and_no_other() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let (held, _) = stage.held().await;
         let (live, plain) = (stage.live(), stage.plain().await);
-        let forgotten = saying::of(&live.member, Guid::new(&SystemRandomness));
-        live.link.create("/app/forgotten", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
+        let forgotten = saying::encode(&live.member, Guid::new(&SystemRandomness));
+        live.client.create("/app/forgotten", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
         let in_line = format!("{ROOT}/locks/{}-w-", Guid::new(&SystemRandomness));
         let in_line = live
-            .link
+            .client
             .create(&in_line, b"", NodeKind::EphemeralSequential)
             .await
             .map(|made| format!("{in_line}{:010}", made.sequence))
             .expect("new");
         // A node of this session from another recipe, and a node of another session.
-        live.link.create("/app/unsigned", b"x", NodeKind::Ephemeral).await.expect("new");
+        live.client.create("/app/unsigned", b"x", NodeKind::Ephemeral).await.expect("new");
         plain.0.create("/app/theirs", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
         sleep(T * 3).await;
         let left = [&*in_line, "/app/forgotten", "/app/unsigned", "/app/theirs", NODE];
-        assert_eq!(left.map(|path| stage.ensemble.seen(path).is_some()), [false, false, true, true, true]);
+        assert_eq!(left.map(|path| stage.ensemble.stat(path).is_some()), [false, false, true, true, true]);
         held.clear().await;
         stage.end().await;
     });

@@ -92,8 +92,8 @@ async fn play(storm: StormKind, clocks: ClockSpeed, seed: u64) -> Vec<String> {
     let end = Instant::now() + ACCIDENTS;
     let beside = world.clone();
     let accidents = async move {
-        let programs = [0, 1].map(|number| program::share(beside.clone(), number, end));
-        tokio::join!(storm::rage(beside.clone(), end), join_all(programs));
+        let programs = [0, 1].map(|number| program::run_program(beside.clone(), number, end));
+        tokio::join!(storm::run_accidents(beside.clone(), end), join_all(programs));
     };
     world.clone().run(end, accidents).await;
     Rc::into_inner(world).expect("every task has ended").verdict()

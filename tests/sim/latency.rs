@@ -41,7 +41,7 @@ fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
         let (clock, stop) = (clock(), CancellationToken::new());
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
         let settings = Rc::new(settings(clock.clone(), T));
-        let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
+        let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise(
             library,
             settings,
@@ -52,7 +52,7 @@ fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
         ));
         seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
         let session = |view: &SessionState| match view {
-            SessionState::Active { proof, .. } => Some(proof.session()),
+            SessionState::Active { deadline: proof, .. } => Some(proof.session()),
             _ => None,
         };
         let first = session(&seen.borrow());

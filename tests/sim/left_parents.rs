@@ -34,7 +34,7 @@ async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
     let settings = EnsembleSettings { containers: Duration::from_secs(3000), ..EnsembleSettings::default() };
     let ensemble = SimEnsemble::start(settings);
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    (ensemble, LockSide::over(library).await)
+    (ensemble, LockSide::new(library).await)
 }
 
 /// A parent from an earlier round is removed too, if a later round is refused or if no round is left.
@@ -45,7 +45,7 @@ fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
             let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
             let round = Cell::new(0_u32);
-            doctor.rules(move |asked| match asked {
+            doctor.set_rule(move |asked| match asked {
                 SessionRequest::Commit { steps } if steps.iter().all(is_sequential) => {
                     let now = round.replace(round.get() + 1);
                     // As if the parent had disappeared in between.
@@ -74,7 +74,7 @@ fn a_node_that_is_refused_leaves_no_parent() {
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0], "of a request that is over");
         let there = ensemble.clone();
-        doctor.rules(move |asked| match asked {
+        doctor.set_rule(move |asked| match asked {
             // As if another client had made the parent, and removed it before our request.
             SessionRequest::Commit { steps } if steps.iter().any(is_sequential) => {
                 RequestFate::Refused(ZkError::NodeExists)
@@ -110,7 +110,7 @@ fn a_removal_that_the_server_refuses_is_tried_again_after_a_pause() {
         other.create(&format!("{parent}/_c_0-w-"), b"", NodeKind::EphemeralSequential).await.expect("made");
         let tried = Rc::new(Cell::new(0));
         let counted = tried.clone();
-        doctor.rules(move |asked| {
+        doctor.set_rule(move |asked| {
             if !matches!(asked, SessionRequest::Delete { .. }) {
                 return RequestFate::Passes;
             }
@@ -118,11 +118,11 @@ fn a_removal_that_the_server_refuses_is_tried_again_after_a_pause() {
             assert!(counted.get() < 100, "without a pause");
             RequestFate::Refused(throttled())
         });
-        tenure.known();
+        tenure.mark_settled();
         drop(tenure);
         sleep(T).await;
         assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());
-        doctor.rules(|_| RequestFate::Passes);
+        doctor.set_rule(|_| RequestFate::Passes);
         sleep(T).await;
         assert_eq!(other.children(parent).await.expect("it stays").len(), 1, "ours is gone");
         locks.stop().await;

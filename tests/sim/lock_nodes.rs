@@ -18,7 +18,7 @@ use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkError};
 use fencegate_tests::memory::SimSession;
 use tokio::time::{sleep, timeout};
 
-use self::stage::{ALL, HeldLock, LockKind, SHARED, T, count, hold, nodes, registered};
+use self::stage::{ALL, HeldLock, LockKind, SHARED, T, count, hold, nodes, registered_counts};
 use crate::{
     doctored::{RequestFate, SessionRequest},
     simulated,
@@ -38,7 +38,7 @@ fn what_may_still_hold_stays_until_the_session_ends() {
             let made = nodes(&session);
             sleep(LONG).await;
             assert_eq!(nodes(&session), made, "{kind:?}");
-            let (kept, bytes) = registered(&session);
+            let (kept, bytes) = registered_counts(&session);
             assert_eq!(kept, attempts, "{kind:?}");
             assert!(bytes > 0, "{kind:?}");
             let ensemble = session.ensemble.clone();
@@ -60,7 +60,7 @@ fn what_is_given_back_takes_one_request() {
             held.clear().await;
             drop(held);
             assert_eq!(asked.get(), 1, "{kind:?}");
-            assert_eq!((nodes(&session).len(), registered(&session)), (0, (0, 0)), "{kind:?}");
+            assert_eq!((nodes(&session).len(), registered_counts(&session)), (0, (0, 0)), "{kind:?}");
             session.end().await;
         });
     }
@@ -84,7 +84,7 @@ async fn told_while(
         tokio::join!(watching, happening).0
     };
     let ended = watched.await.is_ok();
-    session.doctor.rules(|_| RequestFate::Passes);
+    session.doctor.set_rule(|_| RequestFate::Passes);
     if ended { Ok(told.into_inner()) } else { Err(told.into_inner()) }
 }
 
@@ -137,7 +137,7 @@ fn who_looks_again_over_a_library_that_is_gone_ends_with_the_session() {
         simulated::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
-            let stranger = session.stranger().await;
+            let stranger = session.connect_other().await;
             let happens = async || {
                 session.doctor.end_task(ZkError::Ambiguous("nobody is there".into()));
                 write_to_all(&session, &stranger).await;
@@ -167,7 +167,7 @@ fn a_holder_to_which_nothing_happens_asks_nothing_more() {
             let (asked, of_the_lock) = (Rc::new(Cell::new(0)), nodes(&session));
             let counted = asked.clone();
             let counts = async || {
-                session.doctor.rules(move |asked| {
+                session.doctor.set_rule(move |asked| {
                     let watches =
                         matches!(asked, SessionRequest::Other { path } if of_the_lock.iter().any(|of| of == path));
                     counted.set(counted.get() + u32::from(watches));
@@ -190,7 +190,7 @@ fn a_node_of_ours_that_somebody_writes_to_is_held_and_removed_by_us() {
         simulated::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
-            let stranger = session.stranger().await;
+            let stranger = session.connect_other().await;
             let writes = async || write_to_all(&session, &stranger).await;
             assert_eq!(told_while(&session, &held, writes).await, Err(Vec::new()), "{kind:?}");
             held.clear().await;
@@ -208,7 +208,7 @@ fn what_another_one_made_in_the_place_of_our_node_is_theirs() {
         simulated::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
-            let stranger = session.stranger().await;
+            let stranger = session.connect_other().await;
             let lock = nodes(&session).pop().expect("the node beside the line");
             let happens = async || {
                 session.ensemble.steal(&lock);

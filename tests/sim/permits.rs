@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use fencegate_lock::tenures::{keeper::AcquireError, question::BreakOutcome, tenure::GrantGuard};
 use fencegate_policies::plan::LockSite;
 use fencegate_tests::memory::Direction;
-use stage::{PermitFixture, T, asks, asks_behind, granted, of};
+use stage::{PermitFixture, T, expect_granted, semaphore, spawn_acquire, spawn_acquire_queued};
 use tokio::time::{sleep, timeout};
 
 use crate::{
@@ -33,16 +33,16 @@ impl PermitEpochs {
 #[test]
 fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
     simulated::run(async {
-        let (stage, mut marks) = (PermitFixture::of_gateways(2).await, PermitEpochs::default());
+        let (stage, mut marks) = (PermitFixture::new(2).await, PermitEpochs::default());
         let mut asking = Vec::new();
         for number in 0..12 {
-            asking.push(asks(&stage.gateways[number % 2], of(3)));
+            asking.push(spawn_acquire(&stage.gateways[number % 2], semaphore(3)));
             // In this order.
             sleep(T / 50).await;
         }
         let (mut asking, mut held) = (asking.into_iter(), Vec::new());
         for _ in 0..3 {
-            held.push(granted(asking.next().expect("twelve")).await);
+            held.push(expect_granted(asking.next().expect("twelve")).await);
         }
         let mut permits: Vec<u16> = held.iter().map(|tenure| marks.announce(tenure)).collect();
         permits.sort_unstable();
@@ -52,13 +52,13 @@ fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
         for leaves in [1, 0, 2, 2, 0, 1, 1, 0, 0] {
             sleep(T / 2).await;
             assert!(waiting.iter().all(|asked| !asked.is_finished()), "more than three hold");
-            held.remove(leaves).known();
+            held.remove(leaves).mark_settled();
             let next = waiting.remove(0);
             let next = timeout(T / 4, next).await.expect("it is its turn").expect("no panic");
             held.push(next.expect("granted"));
             marks.announce(&held[2]);
         }
-        held.into_iter().for_each(|tenure| tenure.known());
+        held.into_iter().for_each(|tenure| tenure.mark_settled());
         sleep(T / 2).await;
         stage.assert_nothing_left();
         stage.end().await;
@@ -68,36 +68,37 @@ fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
 #[test]
 fn the_queue_of_a_gateway_is_for_those_who_wait_behind_all_holders() {
     simulated::run(async {
-        let stage = PermitFixture::of_gateways(1).await;
+        let stage = PermitFixture::new(1).await;
         let mut held = Vec::new();
         for _ in 0..2 {
-            held.push(granted(asks_behind(&stage.gateways[0], of(2), 1)).await);
+            held.push(expect_granted(spawn_acquire_queued(&stage.gateways[0], semaphore(2), 1)).await);
         }
-        let waits = asks_behind(&stage.gateways[0], of(2), 1);
+        let waits = spawn_acquire_queued(&stage.gateways[0], semaphore(2), 1);
         sleep(T / 20).await;
-        let told = asks_behind(&stage.gateways[0], of(2), 1).await.expect("no panic").map(drop);
+        let told =
+            spawn_acquire_queued(&stage.gateways[0], semaphore(2), 1).await.expect("no panic").map(drop);
         assert_eq!(told, Err(AcquireError::QueueFull));
-        held.remove(0).known();
-        drop((granted(waits).await, held));
+        held.remove(0).mark_settled();
+        drop((expect_granted(waits).await, held));
         stage.end().await;
     });
 }
 
 /// The number of requests to ZooKeeper by all waiting requests when one holder leaves.
 async fn asked_at_one_leaving(waiters: usize) -> u32 {
-    let stage = PermitFixture::of_gateways(2).await;
+    let stage = PermitFixture::new(2).await;
     let mut held = Vec::new();
     for number in 0..2 {
-        held.push(granted(asks(&stage.gateways[number], of(2))).await);
+        held.push(expect_granted(spawn_acquire(&stage.gateways[number], semaphore(2))).await);
     }
     let mut waiting = Vec::new();
     for number in 0..waiters {
-        waiting.push(asks(&stage.gateways[number % 2], of(2)));
+        waiting.push(spawn_acquire(&stage.gateways[number % 2], semaphore(2)));
         sleep(T / 50).await;
     }
     let asked = stage.count();
-    held.remove(0).known();
-    let next = granted(waiting.remove(0)).await;
+    held.remove(0).mark_settled();
+    let next = expect_granted(waiting.remove(0)).await;
     sleep(T / 2).await;
     let counted = asked.get();
     drop((next, held, waiting));
@@ -119,33 +120,33 @@ fn one_who_leaves_wakes_two_and_not_all_who_wait() {
 #[test]
 fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
     simulated::run(async {
-        let stage = PermitFixture::of_gateways(2).await;
+        let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
         for _ in 0..2 {
-            held.push(granted(asks(&stage.gateways[0], of(2))).await);
+            held.push(expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await);
         }
-        let before = asks(&stage.gateways[0], of(2));
+        let before = spawn_acquire(&stage.gateways[0], semaphore(2));
         sleep(T / 20).await;
         let last = |path: &String| path.rsplit('-').next().map(str::to_owned);
         let places = stage.nodes().into_iter().filter(|path| path.contains("-s2-"));
         let place = places.max_by_key(last).expect("three are there");
         let doctor = stage.gateways[1].doctor.clone();
-        doctor.clone().rules(move |asked| {
+        doctor.clone().set_rule(move |asked| {
             if matches!(asked, SessionRequest::Other { path } if path == place) {
                 doctor.wire().stall(Direction::ToServer);
             }
             RequestFate::Passes
         });
-        let behind = asks(&stage.gateways[1], of(2));
+        let behind = spawn_acquire(&stage.gateways[1], semaphore(2));
         sleep(T / 20).await;
-        held.remove(0).known();
-        let before = granted(before).await;
-        stage.gateways[1].doctor.rules(|_| RequestFate::Passes);
-        stage.gateways[1].doctor.wire().flow();
+        held.remove(0).mark_settled();
+        let before = expect_granted(before).await;
+        stage.gateways[1].doctor.set_rule(|_| RequestFate::Passes);
+        stage.gateways[1].doctor.wire().resume();
         sleep(T / 20).await;
         assert!(!behind.is_finished(), "two hold");
-        held.remove(0).known();
-        let behind = timeout(T / 4, granted(behind)).await.expect("it is its turn");
+        held.remove(0).mark_settled();
+        let behind = timeout(T / 4, expect_granted(behind)).await.expect("it is its turn");
         drop((before, behind));
         stage.end().await;
     });
@@ -156,26 +157,26 @@ fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
 #[test]
 fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_it() {
     simulated::run(async {
-        let (stage, mut marks) = (PermitFixture::of_gateways(2).await, PermitEpochs::default());
+        let (stage, mut marks) = (PermitFixture::new(2).await, PermitEpochs::default());
         let doctor = stage.gateways[0].doctor.clone();
-        doctor.clone().rules(move |asked| {
+        doctor.clone().set_rule(move |asked| {
             if stage::takes_a_permit(asked) {
                 doctor.wire().stall(Direction::ToServer);
             }
             RequestFate::Passes
         });
-        let slow = asks(&stage.gateways[0], of(2));
+        let slow = spawn_acquire(&stage.gateways[0], semaphore(2));
         sleep(T / 20).await;
         for _ in 0..2 {
-            let fast = granted(asks(&stage.gateways[1], of(2))).await;
+            let fast = expect_granted(spawn_acquire(&stage.gateways[1], semaphore(2))).await;
             marks.announce(&fast);
             drop(fast);
             sleep(T / 20).await;
         }
         assert!(!slow.is_finished());
-        stage.gateways[0].doctor.rules(|_| RequestFate::Passes);
-        stage.gateways[0].doctor.wire().flow();
-        let slow = granted(slow).await;
+        stage.gateways[0].doctor.set_rule(|_| RequestFate::Passes);
+        stage.gateways[0].doctor.wire().resume();
+        let slow = expect_granted(slow).await;
         let permit = marks.announce(&slow);
         assert_eq!(marks.0.get(&permit), marks.0.values().max());
         drop(slow);
@@ -186,23 +187,23 @@ fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_i
 #[test]
 fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
     simulated::run(async {
-        let stage = PermitFixture::of_gateways(3).await;
-        let held = granted(asks(&stage.gateways[0], of(2))).await;
-        for site in [of(3), LockSite::Native] {
-            let unlike = asks(&stage.gateways[1], site);
-            let like = asks(&stage.gateways[2], of(2));
+        let stage = PermitFixture::new(3).await;
+        let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
+        for site in [semaphore(3), LockSite::Native] {
+            let unlike = spawn_acquire(&stage.gateways[1], site);
+            let like = spawn_acquire(&stage.gateways[2], semaphore(2));
             let like =
                 timeout(T / 4, like).await.expect("not behind it").expect("no panic").expect("granted");
             let told = timeout(T, unlike).await.expect("at once").expect("no panic").map(drop);
             assert_eq!(told, Err(AcquireError::PermitsDiffer));
             drop(like);
         }
-        held.known();
+        held.mark_settled();
         drop(held);
         sleep(T / 4).await;
-        let alone = asks(&stage.gateways[1], LockSite::Native);
+        let alone = spawn_acquire(&stage.gateways[1], LockSite::Native);
         let alone = alone.await.expect("no panic").expect("nobody is before it");
-        let told = asks(&stage.gateways[0], of(2)).await.expect("no panic").map(drop);
+        let told = spawn_acquire(&stage.gateways[0], semaphore(2)).await.expect("no panic").map(drop);
         assert_eq!(told, Err(AcquireError::PermitsDiffer));
         drop(alone);
         sleep(T / 4).await;
@@ -215,13 +216,13 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
 #[test]
 fn a_number_that_was_just_changed_refuses_nobody() {
     simulated::run(async {
-        let stage = PermitFixture::of_gateways(2).await;
-        let held = granted(asks(&stage.gateways[0], of(2))).await;
-        let changed = asks(&stage.gateways[1], of(3));
+        let stage = PermitFixture::new(2).await;
+        let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
+        let changed = spawn_acquire(&stage.gateways[1], semaphore(3));
         sleep(Duration::from_millis(20)).await;
-        held.known();
+        held.mark_settled();
         drop(held);
-        drop(granted(changed).await);
+        drop(expect_granted(changed).await);
         stage.end().await;
     });
 }
@@ -229,27 +230,27 @@ fn a_number_that_was_just_changed_refuses_nobody() {
 #[test]
 fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
     simulated::run(async {
-        let stage = PermitFixture::of_gateways(2).await;
+        let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
         for number in 0..2 {
-            held.push(granted(asks(&stage.gateways[number], of(2))).await);
+            held.push(expect_granted(spawn_acquire(&stage.gateways[number], semaphore(2))).await);
         }
-        let waits = asks(&stage.gateways[0], of(2));
+        let waits = spawn_acquire(&stage.gateways[0], semaphore(2));
         sleep(T / 10).await;
         let keeper = &stage.gateways[1].locks.keeper;
-        let line = keeper.line_of(&stage::key(), of(2)).await.expect("told");
+        let line = keeper.queue_entries(&stage::key(), semaphore(2)).await.expect("told");
         let shown: Vec<_> =
             line.iter().map(|one| (one.holds, one.permit.map(|permit| permit.number()))).collect();
         assert_eq!(shown, [(true, Some(0)), (true, Some(1)), (false, None)]);
         let number = held[0].first_token().map(|token| token.number());
         assert_eq!((line[0].number, line[2].number), (number, None));
-        let broken = keeper.break_lock(&stage::key(), of(2), line[0].node.clone()).await;
+        let broken = keeper.break_lock(&stage::key(), semaphore(2), line[0].node.clone()).await;
         assert_eq!(broken, Ok(BreakOutcome::Gone));
-        let next = granted(waits).await;
+        let next = expect_granted(waits).await;
         assert_eq!(next.permit().map(|permit| permit.number()), Some(0));
         sleep(T / 2).await;
         let now = stage.gateways[0].locks.clock.now();
-        assert!(!held[0].evidence().holds(now) && held[1].evidence().holds(now), "one was told");
+        assert!(!held[0].validity().is_valid_at(now) && held[1].validity().is_valid_at(now), "one was told");
         drop((next, held));
         sleep(T / 4).await;
         stage.assert_nothing_left();
@@ -263,16 +264,16 @@ fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
 fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
     for permit in [true, false] {
         simulated::run(async move {
-            let stage = PermitFixture::of_gateways(2).await;
-            let held = granted(asks(&stage.gateways[0], of(2))).await;
+            let stage = PermitFixture::new(2).await;
+            let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
             sleep(T / 4).await;
             let now = || stage.gateways[0].locks.clock.now();
-            assert!(held.evidence().holds(now()));
+            assert!(held.validity().is_valid_at(now()));
             let stolen = stage.nodes().into_iter().find(|path| path.contains("/permit-") == permit);
             stage.ensemble.steal(&stolen.expect("held"));
             sleep(T / 4).await;
-            assert!(!held.evidence().holds(now()), "permit: {permit}");
-            held.known();
+            assert!(!held.validity().is_valid_at(now()), "permit: {permit}");
+            held.mark_settled();
             drop(held);
             sleep(T / 4).await;
             stage.assert_nothing_left();
@@ -284,12 +285,15 @@ fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
 #[test]
 fn the_end_of_a_session_gives_back_what_it_held_and_keeps_nobody_waiting() {
     simulated::run(async {
-        let stage = PermitFixture::of_gateways(2).await;
+        let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
         for _ in 0..2 {
-            held.push(granted(asks(&stage.gateways[0], of(2))).await);
+            held.push(expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await);
         }
-        let (behind, last) = (asks(&stage.gateways[0], of(2)), asks(&stage.gateways[1], of(2)));
+        let (behind, last) = (
+            spawn_acquire(&stage.gateways[0], semaphore(2)),
+            spawn_acquire(&stage.gateways[1], semaphore(2)),
+        );
         sleep(T / 10).await;
         stage.gateways[0].doctor.wire().expire();
         let last = timeout(T * 3, last).await.expect("its turn").expect("no panic").expect("granted");
@@ -297,7 +301,7 @@ fn the_end_of_a_session_gives_back_what_it_held_and_keeps_nobody_waiting() {
             timeout(T * 5, behind).await.expect("in line again").expect("no panic").expect("granted");
         assert_ne!(last.permit(), behind.permit());
         let now = stage.gateways[0].locks.clock.now();
-        assert!(held.iter().all(|lost| !lost.evidence().holds(now)));
+        assert!(held.iter().all(|lost| !lost.validity().is_valid_at(now)));
         drop((held, last, behind));
         sleep(T).await;
         stage.assert_nothing_left();

@@ -50,22 +50,22 @@ impl SupervisedSession {
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
         let (current, stop) = (Rc::new(CurrentSession::default()), CancellationToken::new());
         let clock = clock();
-        let reach = PeerEndpoint { address: "gw:1".to_owned(), pass: PeerSecret::new(&SeededRng::seeded(1)) };
-        let member = LocalMember::reached_at(PLAN, Some(reach));
+        let reach = PeerEndpoint { address: "gw:1".to_owned(), pass: PeerSecret::new(&SeededRng::new(1)) };
+        let member = LocalMember::with_endpoint(PLAN, Some(reach));
         let settings = settings(clock.clone(), session_timeout);
         let settings = Rc::new(session::settings::SessionSettings { member, ..settings });
-        let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
+        let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
         let task = spawn_local(supervise(library, settings, current.clone(), view, stop.clone(), chores));
         seen.wait_for(|view| view.is_ready(&clock)).await.expect("supervised");
         Self { ensemble, doctor, current, stop, task, session_timeout }
     }
 
     pub(crate) fn live(&self) -> Rc<ActiveSession<FaultySession>> {
-        self.current.live().expect("a session")
+        self.current.session().expect("a session")
     }
 
     /// A session of somebody else.
-    pub(crate) async fn stranger(&self) -> SimSession {
+    pub(crate) async fn connect_other(&self) -> SimSession {
         let wire = self.ensemble.wire();
         self.ensemble.client(&wire, self.session_timeout).connect().await.expect("a session")
     }
@@ -93,15 +93,15 @@ pub(crate) struct WaitingRequest {
 }
 
 impl AttemptObserver for WaitingRequest {
-    fn is_gone(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.gone.is_cancelled()
     }
 
-    async fn gone(&mut self) {
+    async fn closed(&mut self) {
         self.gone.cancelled().await;
     }
 
-    fn behind(&mut self) -> Result<(), LockAttemptError> {
+    fn on_waiting(&mut self) -> Result<(), LockAttemptError> {
         self.behind.set(true);
         if self.impatient { Err(GrantError::Locked.into()) } else { Ok(()) }
     }

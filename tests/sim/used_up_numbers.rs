@@ -42,7 +42,7 @@ impl SequenceFixture {
         for _ in 0..2 {
             let library =
                 FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
-            gateways.push(LockSide::numbered_to(library, LIMIT).await);
+            gateways.push(LockSide::with_sequence_limit(library, LIMIT).await);
         }
         let looker = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         Self { ensemble, gateways, looker }
@@ -59,7 +59,7 @@ impl SequenceFixture {
         names: &[&'static str],
         of: &KeyOptions,
     ) -> JoinHandle<Result<GrantGuard, AcquireError>> {
-        spawn_local(asked(self.gateways[gateway].keeper.clone(), names.to_vec(), of.clone()))
+        spawn_local(acquire(self.gateways[gateway].keeper.clone(), names.to_vec(), of.clone()))
     }
 
     /// Returns when so many nodes stand in line for the key.
@@ -91,7 +91,7 @@ struct KeyOptions {
     sites: Vec<LockSite>,
 }
 
-async fn asked(
+async fn acquire(
     keeper: LockManager,
     names: Vec<&'static str>,
     of: KeyOptions,
@@ -114,7 +114,7 @@ fn sequence(tenure: &GrantGuard) -> u32 {
 }
 
 fn gives_back(tenure: GrantGuard) {
-    tenure.known();
+    tenure.mark_settled();
     drop(tenure);
 }
 
@@ -239,7 +239,7 @@ fn below_a_parent_that_is_not_replaced_the_last_number_holds_and_the_next_one_is
             simulated::run(async {
                 let stage = SequenceFixture::set().await;
                 let first = stage.asks_of(0, names, &of).await.expect("no panic").expect("free");
-                parents.iter().for_each(|parent| stage.ensemble.count_births(parent, LAST));
+                parents.iter().for_each(|parent| stage.ensemble.set_child_count(parent, LAST));
                 let second = stage.asks_of(1, names, &of);
                 sleep(T).await;
                 gives_back(first);

@@ -46,7 +46,7 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
         let (current, stop) = (Rc::new(CurrentSession::default()), CancellationToken::new());
         let settings = Rc::new(settings(clock(), T));
-        let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
+        let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise(library(&doctor), settings, current, view, stop.clone(), chores));
         let first = session(&mut seen).await;
         sleep(T * 3).await;
@@ -72,7 +72,7 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
 async fn session(seen: &mut watch::Receiver<SessionState>) -> i64 {
     let live = seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
     match &*live {
-        SessionState::Active { proof, .. } => proof.session(),
+        SessionState::Active { deadline: proof, .. } => proof.session(),
         _ => unreachable!("waited for"),
     }
 }
@@ -81,7 +81,7 @@ async fn session(seen: &mut watch::Receiver<SessionState>) -> i64 {
 fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
     simulated::run(async {
         let doctor = FaultInjector::new();
-        let locks = LockSide::over(library(&doctor)).await;
+        let locks = LockSide::new(library(&doctor)).await;
         drop(locks.acquire(&["kept/1"], KEPT).await.expect("free"));
         let strict = locks.acquire(&["strict/1"], Hold::Strict).await.expect("free");
 
@@ -107,11 +107,11 @@ fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
 fn a_key_whose_session_is_over_unseen_leaves_the_others_their_turn() {
     simulated::run(async {
         let doctor = FaultInjector::new();
-        let locks = LockSide::over(library(&doctor)).await;
+        let locks = LockSide::new(library(&doctor)).await;
         doctor.end_task(ZkError::SessionEnded);
         let kept = locks.acquire(&["kept"], KEPT).await;
         assert!(kept.is_ok(), "under the next session: {kept:?}");
-        let asked = doctor.asked_in_vain();
+        let asked = doctor.failed_requests();
         assert!((1..200).contains(&asked), "{asked} operations under a session that was over");
         drop(kept);
         locks.stop().await;

@@ -29,13 +29,13 @@ struct RoundRobin {
 impl Balancer {
     /// # Panics
     /// If no port is free.
-    pub async fn to(addresses: &[SocketAddr]) -> Self {
-        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)), addresses).await
+    pub async fn start(addresses: &[SocketAddr]) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), addresses).await
     }
 
     /// # Panics
     /// If somebody has this address.
-    pub async fn at(address: SocketAddr, addresses: &[SocketAddr]) -> Self {
+    pub async fn start_at(address: SocketAddr, addresses: &[SocketAddr]) -> Self {
         let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let turn = Arc::new(Mutex::new(RoundRobin { to: addresses.to_vec(), next: 0 }));
@@ -59,13 +59,13 @@ impl Balancer {
     }
 
     /// Forwards every later connection to these addresses.
-    pub fn leads_to(&self, addresses: &[SocketAddr]) {
+    pub fn set_targets(&self, addresses: &[SocketAddr]) {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         *turn = RoundRobin { to: addresses.to_vec(), next: 0 };
     }
 
     /// Closes every connection that is open.
-    pub fn hangs_up(&self) {
+    pub fn close_connections(&self) {
         self.hang_up.notify_waiters();
     }
 }

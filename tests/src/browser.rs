@@ -29,7 +29,7 @@ impl Browser {
     /// # Panics
     /// If it does not start; Debian has it as `chromium` and `chromium-driver`.
     pub async fn start() -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let child = Arc::new(ChildProcess::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
         let listening = child.clone();
         let line = spawn_blocking(move || listening.wait_line(|line| line.contains(LISTENS), PATIENCE));
@@ -69,7 +69,7 @@ impl Browser {
     }
 
     /// The value that a function with this body passes to its last argument, a callback.
-    pub async fn run_until_told(&self, script: &str) -> Value {
+    pub async fn run_async(&self, script: &str) -> Value {
         self.ask("execute/async", &json!({ "script": script, "args": [] })).await
     }
 
@@ -85,14 +85,14 @@ impl Browser {
     }
 
     /// Emulates the setting of a user who prefers a `dark` or a `light` color scheme.
-    pub async fn prefers(&self, scheme: &str) {
+    pub async fn set_color_scheme(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         let params = json!({ "features": features });
         self.ask("goog/cdp/execute", &json!({"cmd": "Emulation.setEmulatedMedia", "params": params})).await;
     }
 
     /// Emulates a screen of this width, in CSS pixels.
-    pub async fn is_wide(&self, width: u32) {
+    pub async fn set_width(&self, width: u32) {
         let params = json!({"width": width, "height": 1700, "deviceScaleFactor": 1, "mobile": false});
         let cmd = "Emulation.setDeviceMetricsOverride";
         self.ask("goog/cdp/execute", &json!({ "cmd": cmd, "params": params })).await;
@@ -102,7 +102,7 @@ impl Browser {
     ///
     /// # Panics
     /// If the browser returns no picture.
-    pub async fn picture(&self) -> Vec<u8> {
+    pub async fn screenshot(&self) -> Vec<u8> {
         let params = json!({"format": "png", "captureBeyondViewport": true});
         let taken =
             self.ask("goog/cdp/execute", &json!({"cmd": "Page.captureScreenshot", "params": params})).await;
@@ -113,7 +113,7 @@ impl Browser {
     ///
     /// # Panics
     /// If no run of the script returns `true` in time.
-    pub async fn until(&self, what: &str, script: &str) {
+    pub async fn wait_until(&self, what: &str, script: &str) {
         let deadline = std::time::Instant::now() + PATIENCE;
         while self.run(script).await != json!(true) {
             assert!(
@@ -145,13 +145,13 @@ impl Browser {
     /// Lets the browser go.
     pub async fn close(self) {
         let path = format!("/session/{}", self.session);
-        TestRequest::with_method("DELETE", &path).to(self.driver).await.ok();
+        TestRequest::with_method("DELETE", &path).send_to(self.driver).await.ok();
     }
 }
 
 async fn post(driver: SocketAddr, path: &str, body: &Value) -> Value {
     let asked = TestRequest::post(path).field("content-type", "application/json").body(body.to_string());
-    let answer = asked.to(driver).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+    let answer = asked.send_to(driver).await.unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     assert_eq!(answer.status, 200, "{path}: {told:#}");
     told["value"].take()
@@ -162,7 +162,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::patience::patiently;
+    use crate::patience::wait_until;
 
     /// The processes whose command lines name a folder.
     fn naming(folder: &Path) -> Vec<String> {
@@ -184,6 +184,6 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        patiently("the browser to be gone", gone, || naming(profile)).await;
+        wait_until("the browser to be gone", gone, || naming(profile)).await;
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::{
     gateway::{Gateway, PolicyFile, write_policy},
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     process::binary,
     scratch,
@@ -51,7 +51,7 @@ impl From<&TestPolicy> for LockSource {
 
 impl LockSource {
     /// The lock is a lease at one of these gateways, for the client whose token is in the file `bearer`.
-    pub fn through(gateways: &[&Gateway], bearer: &Path) -> Self {
+    pub fn via_gateways(gateways: &[&Gateway], bearer: &Path) -> Self {
         let doors = gateways
             .iter()
             .flat_map(|gateway| ["--gateway".to_owned(), format!("http://{}", gateway.public)]);
@@ -85,7 +85,7 @@ impl CommandBehavior {
 pub const GRACE: [&str; 2] = ["--grace", "250ms"];
 
 /// The path of the command that records its life.
-pub fn heart() -> PathBuf {
+pub fn heart_script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/heart.py")
 }
 
@@ -94,8 +94,8 @@ impl LockedCommand {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn living(way: impl Into<LockSource>, verb: &[&str], manner: CommandBehavior) -> Self {
-        let (heart, life) = (heart().display().to_string(), "life".to_owned());
+    pub fn spawn(way: impl Into<LockSource>, verb: &[&str], manner: CommandBehavior) -> Self {
+        let (heart, life) = (heart_script().display().to_string(), "life".to_owned());
         Self::begin(way.into(), verb, |home| {
             let life = home.join(&life).display().to_string();
             vec!["python3".to_owned(), heart, life, manner.word().to_owned()]
@@ -106,12 +106,12 @@ impl LockedCommand {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn shell(way: impl Into<LockSource>, verb: &[&str], line: &str) -> Self {
+    pub fn spawn_shell(way: impl Into<LockSource>, verb: &[&str], line: &str) -> Self {
         Self::begin(way.into(), verb, |_| ["sh", "-c", line].map(str::to_owned).into())
     }
 
     fn begin(LockSource(way): LockSource, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let folder = format!("HOME_OF_TEST={}", home.path().display());
         // The process that runs the tests may ignore some signals, and its children would inherit that.
         let mut line = vec!["--default-signal".to_owned(), folder, binary().display().to_string()];
@@ -134,21 +134,21 @@ impl LockedCommand {
     }
 
     /// `None` until the command has written its record.
-    pub fn life(&self) -> Option<CommandRecord> {
+    pub fn record(&self) -> Option<CommandRecord> {
         CommandRecord::read(&self.home().join("life"))
     }
 
     /// Waits until the command runs.
-    pub async fn lives(&self) -> CommandRecord {
+    pub async fn wait_record(&self) -> CommandRecord {
         let lives = async {
             loop {
-                if let Some(life) = self.life() {
+                if let Some(life) = self.record() {
                     return life;
                 }
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        patiently("the command to run", lives, || self.log()).await
+        wait_until("the command to run", lives, || self.log()).await
     }
 
     pub fn keeper(&self) -> Pid {
@@ -182,7 +182,7 @@ impl LockedCommand {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        patiently("its end", ended, || self.log()).await
+        wait_until("its end", ended, || self.log()).await
     }
 
     pub fn is_running(&self) -> bool {
@@ -197,7 +197,7 @@ impl LockedCommand {
     ///
     /// # Panics
     /// If it does not come.
-    pub async fn says(&self, what: &str) -> String {
+    pub async fn wait_output(&self, what: &str) -> String {
         let said = async {
             loop {
                 if let Some(line) = self.log().lines().find(|line| line.contains(what)) {
@@ -206,7 +206,7 @@ impl LockedCommand {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        patiently(what, said, || self.log()).await
+        wait_until(what, said, || self.log()).await
     }
 
     /// The whole output of the keeper and of its command.
@@ -215,8 +215,8 @@ impl LockedCommand {
     }
 
     /// The end of the proof of the lock, as the keeper printed it when it ended the command.
-    pub async fn proven_until(&self) -> BootInstant {
-        let line = self.says("proven until ").await;
+    pub async fn proof_deadline(&self) -> BootInstant {
+        let line = self.wait_output("proven until ").await;
         let seconds = line.split("proven until ").nth(1).and_then(|rest| rest.split(' ').next());
         let seconds: f64 = seconds.and_then(|seconds| seconds.parse().ok()).expect("a number");
         BootInstant::from_nanos(Duration::from_secs_f64(seconds).as_nanos().try_into().expect("some years"))
@@ -239,8 +239,8 @@ impl CommandRecord {
 ///
 /// # Panics
 /// If it cannot be made.
-pub async fn installed(policy: &TestPolicy) {
-    let file = PolicyFile::of(policy);
+pub async fn install(policy: &TestPolicy) {
+    let file = PolicyFile::new(policy);
     let made = crate::gateway::command(&["era", "init", "-c", &file]).await.expect("started");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
@@ -260,13 +260,13 @@ pub fn is_alive(process: Pid) -> bool {
 }
 
 /// Polls, because the kernel reports the end of a process to its parent only.
-pub async fn dies(process: Pid) {
+pub async fn wait_dead(process: Pid) {
     let dead = async {
         while is_alive(process) {
             sleep(Duration::from_millis(2)).await;
         }
     };
-    patiently("the end of a process", dead, || process).await;
+    wait_until("the end of a process", dead, || process).await;
 }
 
 fn only_child(of: Pid) -> Pid {

@@ -32,28 +32,28 @@ pub struct RestartLoad {
 
 impl RestartLoad {
     /// Two gateways that stay, and one more in each round, which is killed in the middle of it.
-    pub async fn rages(self, origin: &Origin, policy: impl Fn(&str) -> TestPolicy) -> LoadResult {
+    pub async fn run(self, origin: &Origin, policy: impl Fn(&str) -> TestPolicy) -> LoadResult {
         let (one, two) = Gateway::start_both(&policy("stays-1"), &policy("stays-2")).await;
         let mut told = Vec::new();
         for round in 0..self.rounds {
             let victim = Gateway::start(&policy(&format!("victim-{round}"))).await;
-            let plan = LoadPlan::paying(&[&victim, &one, &two], self.accounts, self.clients, usize::MAX);
+            let plan = LoadPlan::payments(&[&victim, &one, &two], self.accounts, self.clients, usize::MAX);
             let before = origin.log().records.len();
             let load = Load::start(&format!("round-{round}"), &plan);
             let done = |part: usize| {
                 move |log: &crate::origin::OriginLog| (log.records.len() >= before + part).then_some(())
             };
-            origin.when("half of a round", done(self.requests / 2)).await;
+            origin.wait_for("half of a round", done(self.requests / 2)).await;
             victim.signal(Signal::KILL);
-            origin.when("the rest of a round", done(self.requests)).await;
+            origin.wait_for("the rest of a round", done(self.requests)).await;
             told.extend(load.stop().await);
         }
-        LoadResult { history: History::of(&origin.log()).with(&told), told }
+        LoadResult { history: History::from_log(&origin.log()).with(&told), told }
     }
 }
 
 /// The largest number of executions of one resource at one time, counted over all of its permits.
-pub fn most_at_once(history: &History) -> usize {
+pub fn max_concurrent(history: &History) -> usize {
     let mut resources = BTreeMap::<&str, Vec<&Execution>>::new();
     for execution in &history.executions {
         let resource = execution.key.split_once('#').map_or(&*execution.key, |(resource, _)| resource);

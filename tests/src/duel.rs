@@ -129,7 +129,7 @@ impl LockSystem {
 }
 
 impl SystemRun {
-    fn written(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!({
             "seed": self.seed,
             "executions": self.executions,
@@ -162,8 +162,8 @@ impl ComparisonReport {
     /// # Errors
     /// If it cannot be written.
     pub fn replace(&mut self, contestant: LockSystem, date: &str, bouts: &[SystemRun]) -> io::Result<()> {
-        let bouts: Vec<_> = bouts.iter().map(SystemRun::written).collect();
-        self.put(json!({"contestant": contestant.name(), "date": date, "machine": machine::told(), "bouts": bouts}))
+        let bouts: Vec<_> = bouts.iter().map(SystemRun::to_json).collect();
+        self.put(json!({"contestant": contestant.name(), "date": date, "machine": machine::describe(), "bouts": bouts}))
     }
 
     /// Records why a contestant has no result.
@@ -235,7 +235,7 @@ fn spread(values: impl Iterator<Item = f64>, digits: usize, unit: &str) -> Strin
 }
 
 /// A document with another text between the marks; none if it has no marks.
-pub fn written(document: &str, text: &str) -> Option<String> {
+pub fn replace_table(document: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGINS)?;
     let (_, after) = rest.split_once(ENDS)?;
     Some(format!("{before}{BEGINS}\n{text}\n{ENDS}{after}"))
@@ -327,16 +327,17 @@ mod tests {
         let row = "| kazoo `Lock` | 200 | 0 | 0 | 2 | 0 | 40 (40 to 40) | 2.35 s (2.35 to 2.35) |\n";
         assert!(table.contains(row) && table.contains("Seeds: 2, 3.\n"), "{table}");
         assert!(table.contains("| Consul | skipped: it is not there | "), "{table}");
-        let document = written(&format!("before\n{BEGINS}old\n{ENDS}after\n"), &table).expect("it has marks");
+        let document =
+            replace_table(&format!("before\n{BEGINS}old\n{ENDS}after\n"), &table).expect("it has marks");
         assert!(document.starts_with("before\n") && document.ends_with("after\n"), "{document}");
         assert_eq!(complaints(&document), [""; 0]);
-        assert_eq!(written("without marks", &table), None);
+        assert_eq!(replace_table("without marks", &table), None);
     }
 
     #[test]
     fn a_table_that_was_doctored_is_complained_about() {
-        let document =
-            written(&format!("{BEGINS}{ENDS}"), &report("duel-doctored.json").table()).expect("it has marks");
+        let document = replace_table(&format!("{BEGINS}{ENDS}"), &report("duel-doctored.json").table())
+            .expect("it has marks");
         for (from, to) in [
             ("Seeds: ", "Of "),
             ("| lost updates |", "|"),

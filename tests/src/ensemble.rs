@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::{
-    patience::{PATIENCE, patiently},
+    patience::{PATIENCE, wait_until},
     scratch,
     zookeeper::ask,
 };
@@ -53,7 +53,7 @@ impl Ensemble {
         class_path: &'static str,
         more: impl Fn(usize) -> String,
     ) -> Self {
-        let data = scratch::place();
+        let data = scratch::temp_dir();
         let ports = free_ports(3 * count);
         let peer = |n| format!("server.{n}=127.0.0.1:{}:{}\n", ports[3 * n + 1], ports[3 * n + 2]);
         // A single server has no peers.
@@ -78,7 +78,7 @@ impl Ensemble {
         for server in &mut ensemble.servers {
             server.launch();
         }
-        ensemble.serves().await;
+        ensemble.wait_serving().await;
         ensemble
     }
 
@@ -103,7 +103,7 @@ impl Ensemble {
                 sleep(LOOK_AGAIN).await;
             }
         };
-        patiently("a leader", led, || self.logs()).await
+        wait_until("a leader", led, || self.logs()).await
     }
 
     /// One that follows now.
@@ -135,7 +135,7 @@ impl Ensemble {
     ///
     /// # Panics
     /// If their data cannot be removed.
-    pub async fn is_wiped(&mut self) {
+    pub async fn wipe(&mut self) {
         for server in &mut self.servers {
             server.process = None;
         }
@@ -144,11 +144,11 @@ impl Ensemble {
             fs::remove_dir_all(folder).expect("our own");
             server.launch();
         }
-        self.serves().await;
+        self.wait_serving().await;
     }
 
     /// Waits until every server that is up takes part, and one of them leads.
-    pub async fn serves(&self) {
+    pub async fn wait_serving(&self) {
         let all = async {
             for server in self.servers.iter().filter(|server| server.process.is_some()) {
                 while server.mode().await.is_none() {
@@ -156,7 +156,7 @@ impl Ensemble {
                 }
             }
         };
-        patiently("the ensemble to serve", all, || self.logs()).await;
+        wait_until("the ensemble to serve", all, || self.logs()).await;
         self.leader().await;
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let next = ensemble.leader().await;
         assert_ne!(next, leader);
         ensemble.launch(leader);
-        ensemble.serves().await;
+        ensemble.wait_serving().await;
         assert_eq!(ensemble.leader().await, next);
         let alone = Client::connect(&ensemble.address(leader).to_string()).await.expect("serves again");
         assert_eq!(alone.list_children("/").await, client.list_children("/").await);

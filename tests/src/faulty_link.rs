@@ -33,10 +33,10 @@ pub struct ZooKeeperProxy {
 }
 
 impl ZooKeeperProxy {
-    pub async fn to(server: SocketAddr) -> Self {
+    pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let line = Arc::new(LinkState::before(server));
+        let line = Arc::new(LinkState::new(server));
         let serving = line.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -84,7 +84,7 @@ impl ZooKeeperProxy {
     }
 
     /// Closes new connections at once. Open connections stay open.
-    pub fn turn_away(&self) {
+    pub fn refuse(&self) {
         self.line.abrupt.store(false, Ordering::Relaxed);
         self.line.state.send_replace(LinkMode::Cut);
     }
@@ -100,7 +100,7 @@ impl ZooKeeperProxy {
     ///
     /// # Panics
     /// If another one still waits for its operation.
-    pub fn trap(&self, operation: LockOperation, fate: OperationFault) -> FaultTriggered {
+    pub fn intercept(&self, operation: LockOperation, fate: OperationFault) -> FaultTriggered {
         let what = format!("{operation:?} to meet its fate: {fate:?}");
         let (sprung, event) = oneshot::channel();
         let before = self.line.trap().replace(FaultTrap { operation, fate, sprung });
@@ -109,7 +109,7 @@ impl ZooKeeperProxy {
     }
 
     /// Removes the trap that waits.
-    pub fn untrap(&self) {
+    pub fn clear_intercept(&self) {
         self.line.trap().take();
     }
 

@@ -46,7 +46,7 @@ impl Gateway {
     /// Starts a gateway and waits until it can grant.
     pub async fn start(policy: &TestPolicy) -> Self {
         let gateway = GatewayLaunch::new(policy).start().await;
-        gateway.becomes_ready().await;
+        gateway.wait_ready().await;
         gateway
     }
 
@@ -80,7 +80,7 @@ impl Gateway {
     ///
     /// # Panics
     /// If it does not end well.
-    pub async fn stops(self) {
+    pub async fn stop(self) {
         self.signal(Signal::TERM);
         let status = self.exit().await;
         assert!(status.success(), "{status}:\n{}", self.log());
@@ -88,10 +88,10 @@ impl Gateway {
 
     /// Waits for two lookups of one name each with this `result`, `good` or `bad`. The second lookup has begun after
     /// this call.
-    pub async fn looks_up(&self, result: &str) {
+    pub async fn wait_lookup(&self, result: &str) {
         let (name, label) = ("fencegate_upstream_resolutions_total", format!("result=\"{result}\""));
         let before = self.metrics().await.sum(name, &[&label]);
-        self.series_reaches(name, &[&label], before + 2.0).await;
+        self.wait_series_at_least(name, &[&label], before + 2.0).await;
     }
 }
 
@@ -127,21 +127,21 @@ impl GatewayLaunch {
 
     /// The gateway sees these names in the place of the machine's.
     #[must_use]
-    pub fn seeing(mut self, hosts: &HostsFile) -> Self {
+    pub fn with_hosts(mut self, hosts: &HostsFile) -> Self {
         self.names = hosts.command();
         self
     }
 
     /// The gateway sees these clocks in the place of the machine's.
     #[must_use]
-    pub fn timed_by(mut self, clock: &SteppedClock) -> Self {
+    pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.names = clock.command();
         self
     }
 
     /// The gateway runs where this command leads, such as a network namespace. Its admin listener asks for the token.
     #[must_use]
-    pub fn within(mut self, command: Vec<String>, token: &str) -> Self {
+    pub fn with_command(mut self, command: Vec<String>, token: &str) -> Self {
         self.names = command;
         self.token = Some(token.to_owned());
         self
@@ -149,21 +149,21 @@ impl GatewayLaunch {
 
     /// The gateway logs at every level.
     #[must_use]
-    pub fn talkative(mut self) -> Self {
+    pub fn with_debug_log(mut self) -> Self {
         self.names = TALKATIVE.map(str::to_owned).into();
         self
     }
 
     /// The binary is that of another version.
     #[must_use]
-    pub fn of_version(mut self, binary: &Path) -> Self {
+    pub fn with_binary(mut self, binary: &Path) -> Self {
         binary.clone_into(&mut self.binary);
         self
     }
 
     /// The gateway tells each client of this socket how often it has allocated.
     #[must_use]
-    pub fn counting_at(mut self, socket: &Path) -> Self {
+    pub fn with_allocation_socket(mut self, socket: &Path) -> Self {
         self.binary = counting_binary();
         self.names = ["env".to_owned(), format!("COUNTED_AT={}", socket.display())].into();
         self
@@ -185,21 +185,21 @@ impl GatewayLaunch {
 
     /// The gateway reports to this socket, as it does under systemd.
     #[must_use]
-    pub fn telling(mut self, socket: &Path) -> Self {
+    pub fn with_notify_socket(mut self, socket: &Path) -> Self {
         self.names = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
         self
     }
 
     /// The supervisor at the socket takes the gateway for hung after so long without a report.
     #[must_use]
-    pub fn watched(mut self, within: Duration) -> Self {
+    pub fn with_watchdog(mut self, within: Duration) -> Self {
         self.names.push(format!("WATCHDOG_USEC={}", within.as_micros()));
         self
     }
 
     /// The gateway logs the events that pass this filter.
     #[must_use]
-    pub fn logging(mut self, filter: &str) -> Self {
+    pub fn with_log_filter(mut self, filter: &str) -> Self {
         self.names = vec!["env".to_owned(), format!("FENCEGATE_LOG={filter}")];
         self
     }
@@ -213,14 +213,14 @@ impl GatewayLaunch {
 
     /// The gateway reads its policy again when the file changes.
     #[must_use]
-    pub fn watching(mut self) -> Self {
+    pub fn with_file_watch(mut self) -> Self {
         self.watch = true;
         self
     }
 
     /// The gateway has so many workers, which share its connections evenly.
     #[must_use]
-    pub fn workers(mut self, workers: usize) -> Self {
+    pub fn with_workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
@@ -229,8 +229,8 @@ impl GatewayLaunch {
     ///
     /// # Panics
     /// If it starts.
-    pub async fn fails(self) -> String {
-        let home = scratch::place();
+    pub async fn expect_start_failure(self) -> String {
+        let home = scratch::temp_dir();
         let file = write_policy(home.path(), &self.policy.to_string());
         let output = command(&["run", "-c", &file.display().to_string()]).await.expect("it can be started");
         assert!(!output.status.success(), "it has started");
@@ -239,7 +239,7 @@ impl GatewayLaunch {
 
     /// The gateway takes the address of another gateway that is about to stop.
     #[must_use]
-    pub fn beside(mut self) -> Self {
+    pub fn with_shared_address(mut self) -> Self {
         self.beside = true;
         self
     }
@@ -249,7 +249,7 @@ impl GatewayLaunch {
     /// # Panics
     /// If it ends or is silent instead.
     pub async fn start(self) -> Gateway {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let file = write_policy(home.path(), &self.policy.to_string());
         let mut arguments: Vec<String> = ["run", "--log-format", "json", "-c"].map(str::to_owned).into();
         arguments.push(file.display().to_string());
@@ -269,7 +269,7 @@ impl GatewayLaunch {
             TestProcess::start((&self.binary, &self.failpoints), self.names, "public", arguments).await;
         let mut process = process.unwrap_or_else(|why| panic!("{why}"));
         if let Some(token) = &self.token {
-            process.shown(token);
+            process.set_admin_token(token);
         }
         Gateway { process, home }
     }
@@ -280,14 +280,14 @@ impl GatewayLaunch {
 /// # Errors
 /// When it cannot be started.
 pub async fn command(arguments: &[&str]) -> io::Result<Output> {
-    command_within(PATIENCE, arguments).await
+    command_with_timeout(PATIENCE, arguments).await
 }
 
 /// The same with another time limit, for a run that takes longer.
 ///
 /// # Errors
 /// When it cannot be started.
-pub async fn command_within(patience: Duration, arguments: &[&str]) -> io::Result<Output> {
+pub async fn command_with_timeout(patience: Duration, arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(patience.as_secs().to_string()).arg(binary()).args(arguments);
     spawn_blocking(move || command.output()).await.expect("no panic")
@@ -297,7 +297,7 @@ pub async fn command_within(patience: Duration, arguments: &[&str]) -> io::Resul
 ///
 /// # Errors
 /// When it cannot be started.
-pub async fn command_seeing(hosts: &HostsFile, arguments: &[&str]) -> io::Result<Output> {
+pub async fn command_with_hosts(hosts: &HostsFile, arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).args(hosts.command()).arg(binary()).args(arguments);
     spawn_blocking(move || command.output()).await.expect("no panic")
@@ -307,7 +307,7 @@ pub async fn command_seeing(hosts: &HostsFile, arguments: &[&str]) -> io::Result
 ///
 /// # Errors
 /// When it cannot be started.
-pub async fn command_in(environment: &[(&str, &str)], arguments: &[&str]) -> io::Result<Output> {
+pub async fn command_with_env(environment: &[(&str, &str)], arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).arg(binary()).args(arguments);
     command.envs(environment.iter().copied());
@@ -322,8 +322,8 @@ pub struct PolicyFile {
 
 impl PolicyFile {
     /// The file is deleted with the returned value.
-    pub fn of(policy: &(impl fmt::Display + ?Sized)) -> Self {
-        let home = scratch::place();
+    pub fn new(policy: &(impl fmt::Display + ?Sized)) -> Self {
+        let home = scratch::temp_dir();
         let path = write_policy(home.path(), &policy.to_string()).display().to_string();
         Self { path, _home: home }
     }

@@ -24,7 +24,7 @@ use crate::{
     ensemble::free_ports,
     gateway::{command, write_policy},
     origin::Origin,
-    patience::patiently,
+    patience::wait_until,
     policy::TestPolicy,
     process::{Failpoints, TALKATIVE, TestProcess, binary},
     scratch,
@@ -63,7 +63,7 @@ pub struct GuardLaunch {
 pub const FLOOR: u64 = 10;
 
 impl GuardFixture {
-    pub async fn fresh() -> Self {
+    pub async fn new() -> Self {
         let origin = Origin::start();
         let door = origin.door("guard");
         Self { origin, door, _turn: TestSlot::beside_others().await }
@@ -76,12 +76,12 @@ impl GuardFixture {
 
     /// How to start a guard whose store was just made.
     pub async fn launch(&self) -> GuardLaunch {
-        self.unmade().made().await
+        self.uninitialized_launch().initialized().await
     }
 
     /// How to start a guard that has no store yet.
-    pub fn unmade(&self) -> GuardLaunch {
-        GuardLaunch::before(self.door)
+    pub fn uninitialized_launch(&self) -> GuardLaunch {
+        GuardLaunch::for_upstream(self.door)
     }
 }
 
@@ -90,10 +90,10 @@ impl GuardLaunch {
     ///
     /// # Panics
     /// If the folder cannot be made.
-    pub fn before(upstream: SocketAddr) -> Self {
-        let home = Arc::new(scratch::place());
+    pub fn for_upstream(upstream: SocketAddr) -> Self {
+        let home = Arc::new(scratch::temp_dir());
         Self {
-            file: TestPolicy::of_guard(upstream, &home.path().join("guard.redb")),
+            file: TestPolicy::for_guard(upstream, &home.path().join("guard.redb")),
             binary: binary(),
             failpoints: Failpoints::default(),
             behind: Vec::new(),
@@ -116,38 +116,38 @@ impl GuardLaunch {
             "upstream": {"endpoint": format!("http://{service}"), "response_timeout": "6s"},
             "filter": {"clock_error": "500ms"},
         });
-        Self::before(service).reading(TestPolicy::of_yaml(&file.to_string()))
+        Self::for_upstream(service).with_policy(TestPolicy::from_yaml(&file.to_string()))
     }
 
     /// The binary is that of another version.
     #[must_use]
-    pub fn of_version(mut self, binary: &Path) -> Self {
+    pub fn with_binary(mut self, binary: &Path) -> Self {
         binary.clone_into(&mut self.binary);
         self
     }
 
     /// Its store will be made for the tokens of this installation.
     #[must_use]
-    pub fn of(mut self, ensemble: &str) -> Self {
+    pub fn for_ensemble(mut self, ensemble: &str) -> Self {
         ensemble.clone_into(&mut self.ensemble);
         self
     }
 
-    async fn made(self) -> Self {
-        self.made_from(FLOOR).await
+    async fn initialized(self) -> Self {
+        self.init_with_floor(FLOOR).await
     }
 
     /// Makes the store and waits for the end of its first quarantine. The times are short, which is safe because
     /// nothing has run before.
-    pub async fn made_from(self, floor: u64) -> Self {
+    pub async fn init_with_floor(self, floor: u64) -> Self {
         let short = self
             .clone()
             .with("/upstream/response_timeout", "10ms")
             .with("/send_within", "10ms")
             .with("/max_execution", "20ms");
         let guard = short.init(floor).start().await;
-        guard.becomes_ready().await;
-        guard.stops().await;
+        guard.wait_ready().await;
+        guard.stop().await;
         self
     }
 
@@ -165,7 +165,7 @@ impl GuardLaunch {
 
     /// The same store with another configuration file, which has to name that store.
     #[must_use]
-    pub fn reading(mut self, file: TestPolicy) -> Self {
+    pub fn with_policy(mut self, file: TestPolicy) -> Self {
         self.file = file;
         self
     }
@@ -179,14 +179,14 @@ impl GuardLaunch {
 
     /// The guard logs at every level.
     #[must_use]
-    pub fn talkative(mut self) -> Self {
+    pub fn with_debug_log(mut self) -> Self {
         self.behind = TALKATIVE.map(str::to_owned).into();
         self
     }
 
     /// The store records for ever that a used key may still be at work. Such a guard ends only by a kill.
     #[must_use]
-    pub fn without_rest(self) -> Self {
+    pub fn with_permanent_quarantine(self) -> Self {
         self.failpoint("guard_rests", "sleep(600000)")
     }
 
@@ -195,7 +195,7 @@ impl GuardLaunch {
     /// # Panics
     /// If its folder cannot be written.
     #[must_use]
-    pub fn asking_for_a_token(self) -> Self {
+    pub fn with_admin_token(self) -> Self {
         let file = self.token_file();
         fs::write(&file, "a-token-that-nobody-guesses").expect("our own folder");
         fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our own file");
@@ -209,21 +209,21 @@ impl GuardLaunch {
 
     /// The guard sees these clocks in the place of the machine's.
     #[must_use]
-    pub fn timed_by(mut self, clock: &SteppedClock) -> Self {
+    pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.behind = clock.command();
         self
     }
 
     /// The guard reports to this socket, as it does under systemd.
     #[must_use]
-    pub fn telling(mut self, socket: &Path) -> Self {
+    pub fn with_notify_socket(mut self, socket: &Path) -> Self {
         self.behind = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
         self
     }
 
     /// The supervisor at the socket takes the guard for hung after so long without a report.
     #[must_use]
-    pub fn watched(mut self, within: Duration) -> Self {
+    pub fn with_watchdog(mut self, within: Duration) -> Self {
         self.behind.push(format!("WATCHDOG_USEC={}", within.as_micros()));
         self
     }
@@ -237,13 +237,13 @@ impl GuardLaunch {
 
     /// The admin listener keeps one address over all starts, for operators and Prometheus.
     #[must_use]
-    pub fn staying(self) -> Self {
+    pub fn with_fixed_admin_port(self) -> Self {
         self.with("/admin/address", format!("127.0.0.1:{}", free_ports(1)[0]))
     }
 
     /// All connections to the upstream are those of one worker.
     #[must_use]
-    pub fn of_one_worker(mut self) -> Self {
+    pub fn with_one_worker(mut self) -> Self {
         self.workers = 1;
         self
     }
@@ -266,14 +266,14 @@ impl GuardLaunch {
     /// # Panics
     /// If it ends or is silent instead.
     pub async fn start(&self) -> Guard {
-        self.tries().await.unwrap_or_else(|why| panic!("{why}"))
+        self.try_start().await.unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Like [`Launch::start`].
     ///
     /// # Errors
     /// With its log, if it ends or is silent instead.
-    pub async fn tries(&self) -> Result<Guard, String> {
+    pub async fn try_start(&self) -> Result<Guard, String> {
         let process = TestProcess::start(
             (&self.binary, &self.failpoints),
             self.behind.clone(),
@@ -289,7 +289,7 @@ impl GuardLaunch {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub async fn fails(&self) -> Output {
+    pub async fn expect_start_failure(&self) -> Output {
         let arguments = self.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         command(&arguments).await.expect("the binary starts")
@@ -313,8 +313,8 @@ impl GuardLaunch {
     /// # Panics
     /// If it cannot be copied.
     #[must_use]
-    pub fn copied(&self) -> Self {
-        let home = Arc::new(scratch::place());
+    pub fn copy(&self) -> Self {
+        let home = Arc::new(scratch::temp_dir());
         let store = home.path().join("guard.redb");
         fs::copy(self.store(), &store).expect("a copy");
         let file = self.file.clone().with("/store/redb", store.display().to_string());
@@ -327,7 +327,7 @@ impl Guard {
     ///
     /// # Panics
     /// If it does not end well.
-    pub async fn stops(self) -> GuardLaunch {
+    pub async fn stop(self) -> GuardLaunch {
         self.signal(Signal::TERM);
         let status = self.exit().await;
         assert!(status.success(), "{status}:\n{}", self.log());
@@ -335,16 +335,16 @@ impl Guard {
     }
 
     /// Kills the guard. Returns its launch, for a start on the same store and without failpoints.
-    pub async fn dies(self) -> GuardLaunch {
+    pub async fn kill(self) -> GuardLaunch {
         self.signal(Signal::KILL);
         self.exit().await;
         self.launch.clone()
     }
 
     /// Polls until no key is in quarantine. The guard answers questions about that, and sends no event.
-    pub async fn becomes_ready(&self) {
-        self.process.becomes_ready().await;
-        self.gauge_becomes("fencegate_guard_keys_in_quarantine", 0.0).await;
+    pub async fn wait_ready(&self) {
+        self.process.wait_ready().await;
+        self.wait_gauge("fencegate_guard_keys_in_quarantine", 0.0).await;
     }
 
     pub fn launch(&self) -> &GuardLaunch {
@@ -353,11 +353,11 @@ impl Guard {
 
     /// Polls until this epoch has been announced for a key. The guard answers questions about marks, and sends no
     /// event.
-    pub async fn marked(&self, key: &str, epoch: u64) {
+    pub async fn wait_watermark(&self, key: &str, epoch: u64) {
         let path = format!("/api/v1/keys/{key}");
         let reached = async {
             loop {
-                let told = self.told(&path).await;
+                let told = self.admin_json(&path).await;
                 let number = told["write"].as_str().and_then(|token| Token::parse(token).ok());
                 if number.is_some_and(|token| token.number() >= epoch) {
                     return;
@@ -365,30 +365,30 @@ impl Guard {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        patiently(&format!("{key} to be marked with {epoch}"), reached, || self.log()).await;
+        wait_until(&format!("{key} to be marked with {epoch}"), reached, || self.log()).await;
     }
 
     /// How many claims had this decision.
-    pub async fn decided(&self, decision: &str) -> f64 {
+    pub async fn decision_count(&self, decision: &str) -> f64 {
         let label = format!("decision=\"{decision}\"");
         self.metrics().await.sum("fencegate_guard_decisions_total", &[&label])
     }
 
     /// Polls until so many claims had this decision. The guard answers questions about metrics, and sends no event.
-    pub async fn decides(&self, decision: &str, count: f64) {
+    pub async fn wait_decisions(&self, decision: &str, count: f64) {
         let reached = async {
-            while self.decided(decision).await < count {
+            while self.decision_count(decision).await < count {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        patiently(&format!("{count} decisions `{decision}`"), reached, || self.log()).await;
+        wait_until(&format!("{count} decisions `{decision}`"), reached, || self.log()).await;
     }
 
     /// The answer of the admin listener, as JSON.
     ///
     /// # Panics
     /// If the answer is no JSON.
-    pub async fn told(&self, path: &str) -> Value {
+    pub async fn admin_json(&self, path: &str) -> Value {
         let answer = self.admin(path).await;
         serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{path}: {error}: {answer:?}"))
     }

@@ -23,17 +23,17 @@ pub struct GuardedSite {
 
 impl GuardedSite {
     pub async fn fresh() -> Self {
-        Self::of(TestSite::fresh().await).await
+        Self::new(TestSite::fresh().await).await
     }
 
     /// # Panics
     /// If the installation cannot be made.
-    pub async fn of(site: TestSite) -> Self {
-        let home = scratch::place();
+    pub async fn new(site: TestSite) -> Self {
+        let home = scratch::temp_dir();
         let policy = write_policy(home.path(), &site.policy("operator").to_string());
         let policy = policy.display().to_string();
-        operator(&["era", "init", "-c", &policy]).await;
-        let shown = operator(&["era", "show", "--format", "json", "-c", &policy]).await;
+        run_operator(&["era", "init", "-c", &policy]).await;
+        let shown = run_operator(&["era", "show", "--format", "json", "-c", &policy]).await;
         let shown: Value = serde_json::from_str(&shown).expect("JSON");
         let ensemble = shown["ensemble"].as_str().expect("a name").to_owned();
         Self { site, ensemble, floor: shown["floor"].as_u64().expect("a number") }
@@ -47,8 +47,8 @@ impl GuardedSite {
     /// The same for tokens of the installation `ensemble`.
     pub async fn launch_of(&self, ensemble: &str) -> GuardLaunch {
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
-        let launch = GuardLaunch::before(self.site.origin.door("guard")).of(ensemble);
-        launch.with("/listener/address", address.to_string()).made_from(self.floor).await
+        let launch = GuardLaunch::for_upstream(self.site.origin.door("guard")).for_ensemble(ensemble);
+        launch.with("/listener/address", address.to_string()).init_with_floor(self.floor).await
     }
 
     pub async fn guard(&self) -> Guard {
@@ -77,7 +77,7 @@ impl GuardedSite {
 ///
 /// # Panics
 /// If it fails.
-pub async fn operator(arguments: &[&str]) -> String {
+pub async fn run_operator(arguments: &[&str]) -> String {
     let output = command(arguments).await.expect("the binary starts");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
@@ -85,7 +85,7 @@ pub async fn operator(arguments: &[&str]) -> String {
 
 /// Sets the times of a guard so short that a test can wait for them.
 #[must_use]
-pub fn quick(launch: GuardLaunch) -> GuardLaunch {
+pub fn with_short_times(launch: GuardLaunch) -> GuardLaunch {
     launch
         .with("/settle", "300ms")
         .with("/max_execution", "2s")

@@ -21,13 +21,13 @@ impl Origin {
     ///
     /// # Panics
     /// If it does not arrive in time, or is answered before.
-    pub async fn holds_one(&self, through: &TestProcess, ask: TestRequest) -> HeldRequest {
+    pub async fn hold_request(&self, through: &TestProcess, ask: TestRequest) -> HeldRequest {
         let (path, before) = (ask.target().to_owned(), self.count(ask.target()));
-        let latch = self.holds(&path);
+        let latch = self.hold(&path);
         let mut request = through.begin(ask);
         let record = tokio::select! {
             record = self.request(&path, before + 1) => record,
-            answer = request.told() => panic!("{path} is answered and was not sent on: {answer:?}"),
+            answer = request.take_answer() => panic!("{path} is answered and was not sent on: {answer:?}"),
         };
         HeldRequest { request, record, latch }
     }
@@ -35,16 +35,16 @@ impl Origin {
 
 impl HeldRequest {
     /// The service goes on to its answer.
-    pub fn let_go(&self) {
-        self.latch.let_go();
+    pub fn release(&self) {
+        self.latch.release();
     }
 
     /// The same, and gives the answer.
     ///
     /// # Panics
     /// If there is no answer in time, or the connection broke.
-    pub async fn finishes(self) -> ClientResponse {
-        self.let_go();
+    pub async fn finish(self) -> ClientResponse {
+        self.release();
         self.answer().await
     }
 

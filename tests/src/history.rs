@@ -77,13 +77,13 @@ pub enum Violation {
 
 impl History {
     /// Every fenced request that a comparing origin did not refuse.
-    pub fn of(log: &OriginLog) -> Self {
+    pub fn from_log(log: &OriginLog) -> Self {
         let fenced = log.records.iter().filter(|record| record.key().is_some() && !record.stale);
-        Self { executions: fenced.map(Execution::of).collect(), attempts: Vec::new() }
+        Self { executions: fenced.map(Execution::from_record).collect(), attempts: Vec::new() }
     }
 
     /// Adds what the client of one attempt was told.
-    pub fn told(&mut self, id: impl Into<String>, answer: Option<&ClientResponse>) {
+    pub fn record_answer(&mut self, id: impl Into<String>, answer: Option<&ClientResponse>) {
         self.attempts.push(Attempt { id: id.into(), outcome: answer.and_then(ClientResponse::outcome) });
     }
 
@@ -115,7 +115,7 @@ impl History {
     /// The violations, where executions of one key may overlap and come in the wrong order, and an attempt may be executed
     /// twice, if that needs an execution that did not keep the condition. What clients were told has to be true in any
     /// case.
-    pub fn judged(&self, condition: PromiseCondition) -> HistoryVerdict {
+    pub fn judge(&self, condition: PromiseCondition) -> HistoryVerdict {
         let kept = |execution: &&Execution| condition.is_kept_by(execution);
         let executions = self.executions.iter().filter(kept).cloned().collect();
         let inside = Self { executions, attempts: Vec::new() };
@@ -165,11 +165,11 @@ impl History {
 
 impl Execution {
     /// The execution as the door saw it: from its first byte to the last byte of its answer.
-    pub fn of(record: &RequestRecord) -> Self {
+    pub fn from_record(record: &RequestRecord) -> Self {
         Self {
             key: record.key().unwrap_or_default().to_owned(),
             access: record.access(),
-            token: record.stamped(),
+            token: record.expect_token(),
             gateway: record.gateway.clone(),
             attempt: record.request.field(ATTEMPT).map(str::to_owned),
             sent: None,
@@ -348,12 +348,12 @@ mod tests {
         let violations = history.violations();
         assert_eq!(violations.len(), 2, "{violations:?}");
         let outside = HistoryVerdict { broken: Vec::new(), outside: violations.clone() };
-        assert_eq!(history.judged(PromiseCondition::OverAfterSending(ms(20))), outside);
+        assert_eq!(history.judge(PromiseCondition::OverAfterSending(ms(20))), outside);
         let broken = HistoryVerdict { broken: violations, outside: Vec::new() };
-        assert_eq!(history.judged(PromiseCondition::OverAfterSending(ms(32))), broken);
-        assert_eq!(history.judged(PromiseCondition::Lasts(ms(10))), broken);
+        assert_eq!(history.judge(PromiseCondition::OverAfterSending(ms(32))), broken);
+        assert_eq!(history.judge(PromiseCondition::Lasts(ms(10))), broken);
         // An execution that stood still took longer than an execution may.
-        assert_eq!(history.judged(PromiseCondition::Lasts(ms(4))).broken, Vec::new());
+        assert_eq!(history.judge(PromiseCondition::Lasts(ms(4))).broken, Vec::new());
     }
 
     #[test]
@@ -365,7 +365,7 @@ mod tests {
         history.executions[0].sent = Some(history.executions[0].began);
         let twice = Violation::ExecutedTwice("1".into());
         let untrue = Violation::DoneWithoutExecution("2".into());
-        let judged = |wait| history.judged(PromiseCondition::OverAfterSending(ms(wait)));
+        let judged = |wait| history.judge(PromiseCondition::OverAfterSending(ms(wait)));
         assert_eq!(judged(9), HistoryVerdict { broken: vec![untrue.clone()], outside: vec![twice.clone()] });
         assert_eq!(judged(10), HistoryVerdict { broken: vec![twice, untrue], outside: Vec::new() });
     }

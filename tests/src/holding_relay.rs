@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::patience::patiently;
+use crate::patience::wait_until;
 
 /// A relay before one server. Works on the runtime of the test that makes it.
 pub struct DelayingRelay {
@@ -35,7 +35,7 @@ struct RelayState {
 impl DelayingRelay {
     /// # Panics
     /// If there is no free port.
-    pub async fn before(server: SocketAddr) -> Self {
+    pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let shared = Arc::new(RelayState {
@@ -54,28 +54,28 @@ impl DelayingRelay {
     }
 
     /// What comes is read, and nothing of it is delivered.
-    pub fn holds(&self) {
+    pub fn hold(&self) {
         self.shared.holds.send_replace(true);
     }
 
     /// New connections are passed on; what is held stays held, and so do its connections.
-    pub fn passes(&self) {
+    pub fn pass_through(&self) {
         self.shared.holds.send_replace(false);
     }
 
     /// Waits until it holds a whole request that ends with these bytes.
-    pub async fn has(&self, end: &[u8]) {
+    pub async fn wait_received(&self, end: &[u8]) {
         let mut changed = self.shared.changed.subscribe();
         let found = async {
             while !self.shared.held().iter().any(|bytes| bytes.ends_with(end)) {
                 changed.changed().await.expect("the relay lives");
             }
         };
-        patiently("a request in the relay", found, || format!("{:?}", self.shared.held())).await;
+        wait_until("a request in the relay", found, || format!("{:?}", self.shared.held())).await;
     }
 
     /// Waits until it holds something on so many connections.
-    pub async fn holds_of(&self, connections: usize) {
+    pub async fn wait_held(&self, connections: usize) {
         let mut changed = self.shared.changed.subscribe();
         let filled = || self.shared.held().iter().filter(|bytes| !bytes.is_empty()).count();
         let found = async {
@@ -83,14 +83,14 @@ impl DelayingRelay {
                 changed.changed().await.expect("the relay lives");
             }
         };
-        patiently("requests in the relay", found, || format!("{} connections", filled())).await;
+        wait_until("requests in the relay", found, || format!("{} connections", filled())).await;
     }
 
     /// Delivers what it holds on new connections, and gives the answers.
     ///
     /// # Panics
     /// If the server cannot be reached.
-    pub async fn delivers(&self) -> Vec<String> {
+    pub async fn deliver(&self) -> Vec<String> {
         let held: Vec<_> = self.shared.held().iter_mut().map(std::mem::take).collect();
         let mut answers = Vec::new();
         for bytes in held.into_iter().filter(|bytes| !bytes.is_empty()) {

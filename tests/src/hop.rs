@@ -42,12 +42,12 @@ pub struct HeldAnnouncement {
 }
 
 impl HeldAnnouncement {
-    pub async fn said(&self) {
-        self.said.passed().await;
+    pub async fn wait_received(&self) {
+        self.said.wait_released().await;
     }
 
-    pub fn let_go(&self) {
-        self.heard.let_go();
+    pub fn release(&self) {
+        self.heard.release();
     }
 }
 
@@ -69,7 +69,7 @@ pub enum ProxyFault {
 }
 
 impl HttpProxy {
-    pub async fn to(guard: SocketAddr, shows: ViaMode) -> Self {
+    pub async fn start(guard: SocketAddr, shows: ViaMode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let shared = Arc::new(ProxyState { guard, shows, trick: Mutex::default(), keeps: Mutex::default() });
@@ -90,7 +90,7 @@ impl HttpProxy {
 
     /// # Panics
     /// If another trick still waits for its request.
-    pub fn plays(&self, trick: ProxyFault) {
+    pub fn set_fault(&self, trick: ProxyFault) {
         let before = self.shared.trick.lock().expect("no thread panics here").replace(trick);
         assert!(before.is_none(), "a trick at a time");
     }
@@ -99,7 +99,7 @@ impl HttpProxy {
     ///
     /// # Panics
     /// If it is kept already.
-    pub fn keeps_announcement(&self) -> HeldAnnouncement {
+    pub fn hold_announcement(&self) -> HeldAnnouncement {
         let kept = HeldAnnouncement::default();
         let before = self.shared.keeps.lock().expect("no thread panics here").replace(kept.clone());
         assert!(before.is_none(), "one at a time");
@@ -112,9 +112,9 @@ impl ProxyState {
         stream.set_nodelay(true)?;
         let (input, mut output) = stream.into_split();
         let mut requests = MessageReader::new(input, |_| {});
-        while requests.begins().await? {
-            let mut request = requests.head().await?;
-            requests.body(&mut request, NoLengthMeaning::Empty).await?;
+        while requests.wait_first_byte().await? {
+            let mut request = requests.read_head().await?;
+            requests.read_body(&mut request, NoLengthMeaning::Empty).await?;
             if self.shows == ViaMode::Itself {
                 request.fields.push(("Via".to_owned(), "1.1 hop".to_owned()));
             }
@@ -122,8 +122,8 @@ impl ProxyState {
             let is_asked = request.word(1) == ANNOUNCEMENT;
             let kept = self.keeps.lock().expect("no thread panics here").take_if(|_| is_asked);
             if let Some(kept) = kept {
-                kept.said.let_go();
-                kept.heard.passed().await;
+                kept.said.release();
+                kept.heard.wait_released().await;
             }
             output.write_all(&written(&answer)).await?;
         }
@@ -137,13 +137,13 @@ impl ProxyState {
             None => self.pass(request).await,
             Some(ProxyFault::Repeat(latch)) => {
                 let first = self.send(request).await?;
-                latch.passed().await;
+                latch.wait_released().await;
                 drop(first);
                 self.pass(request).await
             }
             Some(ProxyFault::GiveUp(latch, status)) => {
                 let sent = self.send(request).await?;
-                latch.passed().await;
+                latch.wait_released().await;
                 drop(sent);
                 Ok(own(status))
             }
@@ -153,8 +153,8 @@ impl ProxyState {
     async fn pass(&self, request: &WireMessage) -> io::Result<WireMessage> {
         // Both halves stay open. A closed half would tell the guard that nobody waits.
         let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own(502)) };
-        let mut answer = answers.head().await?;
-        answers.body(&mut answer, NoLengthMeaning::UntilClose).await?;
+        let mut answer = answers.read_head().await?;
+        answers.read_body(&mut answer, NoLengthMeaning::UntilClose).await?;
         Ok(answer)
     }
 

@@ -20,10 +20,10 @@ impl HostsFile {
     /// # Panics
     /// If the folder cannot be written.
     pub fn none() -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let hosts = Self { home };
         fs::write(hosts.file("nsswitch.conf"), FILES_ONLY).expect("the folder can be written");
-        hosts.say("name", &[]);
+        hosts.set("name", &[]);
         hosts
     }
 
@@ -31,16 +31,16 @@ impl HostsFile {
     ///
     /// # Panics
     /// If the file cannot be written.
-    pub fn say(&self, name: &str, addresses: &[&str]) {
+    pub fn set(&self, name: &str, addresses: &[&str]) {
         let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
-        self.say_each(&[(name.to_owned(), addresses)]);
+        self.set_all(&[(name.to_owned(), addresses)]);
     }
 
     /// From now on these names have these addresses, and there is no other name.
     ///
     /// # Panics
     /// If the file cannot be written.
-    pub fn say_each(&self, names: &[(String, Vec<String>)]) {
+    pub fn set_all(&self, names: &[(String, Vec<String>)]) {
         let named = names
             .iter()
             .flat_map(|(name, addresses)| addresses.iter().map(move |address| format!("{address} {name}\n")));
@@ -53,7 +53,7 @@ impl HostsFile {
     ///
     /// # Panics
     /// If the folder cannot be written.
-    pub fn silent() -> Self {
+    pub fn unresponsive() -> Self {
         let hosts = Self::none();
         fs::remove_file(hosts.file("hosts")).expect("our own file");
         hosts.make_silence("hosts");
@@ -64,7 +64,7 @@ impl HostsFile {
     ///
     /// # Panics
     /// If its namespaces cannot be entered.
-    pub fn fall_silent(&self, process: &TestProcess) {
+    pub fn stop_responding(&self, process: &TestProcess) {
         let silence = self.make_silence("silence");
         let pid = process.pid().to_string();
         let enter =

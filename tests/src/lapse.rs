@@ -62,10 +62,10 @@ pub async fn pause() -> ExpiryRound {
 /// in that time.
 pub async fn short_cut() -> ExpiryRound {
     let site = TestSite::fresh().await;
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
     let ours = |name| policy(&site, name, Duration::from_secs(3));
     let kept = json!({"mode": "cached", "linger": "60s"});
-    let victim_policy = ours("victim").through(link.address()).with("/defaults/hold", kept);
+    let victim_policy = ours("victim").with_zookeeper(link.address()).with("/defaults/hold", kept);
     let next_policy = ours("next");
     let (victim, next) = tokio::join!(Gateway::start(&victim_policy), Gateway::start(&next_policy));
     assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -89,19 +89,19 @@ pub async fn short_cut() -> ExpiryRound {
 /// once.
 pub async fn reconnect() -> ExpiryRound {
     let site = TestSite::fresh().await;
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
     let ours = |name| policy(&site, name, Duration::from_secs(2));
     let next = Gateway::start(&ours("next")).await;
     site.origin.script("/pay/7", [Act::Answer(Duration::from_millis(1200), OriginReply::ok())]);
     link.lose_all();
     let began = Instant::now();
-    let victim = GatewayLaunch::new(&ours("victim").through(link.address())).start().await;
+    let victim = GatewayLaunch::new(&ours("victim").with_zookeeper(link.address())).start().await;
     sleep(Duration::from_millis(3900).saturating_sub(began.elapsed())).await;
     link.cut();
     link.mend();
-    victim.says("that it has a session", |line: &LogLine| line.message() == "session.established").await;
+    victim.wait_line("that it has a session", |line: &LogLine| line.message() == "session.established").await;
     let connected = began.elapsed();
-    victim.becomes_ready().await;
+    victim.wait_ready().await;
     let first = victim.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 1).await;
     let newer = next.send(&TestRequest::post("/pay/7")).await;
@@ -123,5 +123,5 @@ fn judged(site: &TestSite, victim: &Gateway, reached: bool) -> ExpiryRound {
     let log = site.origin.log();
     let lived = !victim.log().contains("session.ended");
     let newer = log.on("/pay/7").last().is_some_and(|last| last.gateway == "next");
-    ExpiryRound { violations: History::of(&log).violations(), exercised: reached && lived && newer }
+    ExpiryRound { violations: History::from_log(&log).violations(), exercised: reached && lived && newer }
 }

@@ -29,7 +29,7 @@ impl Default for LeaseTokens {
     /// # Panics
     /// If a file cannot be written.
     fn default() -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         for (name, token) in [("client", CLIENT), ("other", OTHER), ("operator", OPERATOR)] {
             let file = home.path().join(name);
             fs::write(&file, token).expect("a folder of ours");
@@ -47,11 +47,11 @@ impl LeaseTokens {
 
     /// The policy of a gateway of the site that grants leases and has a peer address.
     pub fn policy(&self, site: &TestSite, name: &str) -> TestPolicy {
-        self.added_to(site.policy(name))
+        self.add_to(site.policy(name))
     }
 
     /// The same for any policy. Its first route then accepts requests under a lease.
-    pub fn added_to(&self, policy: TestPolicy) -> TestPolicy {
+    pub fn add_to(&self, policy: TestPolicy) -> TestPolicy {
         let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
         self.grant(policy.with("/peer", peer)).with("/routes/0/fence/lease", "optional")
     }
@@ -78,7 +78,7 @@ pub struct ClientLease {
 }
 
 /// The request for a lease.
-pub fn asking(body: &Value) -> TestRequest {
+pub fn acquire_request(body: &Value) -> TestRequest {
     TestRequest::post("/.fencegate/v1/leases")
         .field("authorization", &format!("Bearer {CLIENT}"))
         .body(body.to_string())
@@ -88,27 +88,27 @@ pub fn asking(body: &Value) -> TestRequest {
 ///
 /// # Panics
 /// If it is no JSON.
-pub fn said(answer: &ClientResponse) -> Value {
+pub fn json_body(answer: &ClientResponse) -> Value {
     serde_json::from_slice(&answer.body).unwrap_or_else(|bad| panic!("{bad}: {answer:?}"))
 }
 
 impl ClientLease {
     /// # Panics
     /// If it is not granted.
-    pub async fn of(gateway: &Gateway, body: Value) -> Self {
-        Self::granted(&gateway.send(&asking(&body)).await)
+    pub async fn acquire(gateway: &Gateway, body: Value) -> Self {
+        Self::from_response(&gateway.send(&acquire_request(&body)).await)
     }
 
     /// A lease of one key, with the default TTL. The client waits for at most ten seconds.
-    pub async fn alone(gateway: &Gateway, key: &str) -> Self {
-        Self::of(gateway, json!({"keys": [key], "wait_ms": 10_000})).await
+    pub async fn acquire_exclusive(gateway: &Gateway, key: &str) -> Self {
+        Self::acquire(gateway, json!({"keys": [key], "wait_ms": 10_000})).await
     }
 
     /// # Panics
     /// If the answer is no grant.
-    pub fn granted(answer: &ClientResponse) -> Self {
+    pub fn from_response(answer: &ClientResponse) -> Self {
         assert!(matches!(answer.status, 201 | 202), "{answer:?}");
-        let document = said(answer);
+        let document = json_body(answer);
         let text = |member: &str| document[member].as_str().expect("a text").to_owned();
         Self { id: text("lease"), reference: text("reference"), document }
     }
@@ -120,24 +120,24 @@ impl ClientLease {
     }
 
     /// Adds the lease to a request.
-    pub fn under(&self, ask: TestRequest) -> TestRequest {
+    pub fn with_lease(&self, ask: TestRequest) -> TestRequest {
         ask.field("fencing-lease", &self.id)
     }
 
-    pub async fn look(&self, gateway: &TestProcess) -> ClientResponse {
-        self.asks(gateway, "GET", "").await
+    pub async fn get(&self, gateway: &TestProcess) -> ClientResponse {
+        self.send(gateway, "GET", "").await
     }
 
     pub async fn renew(&self, gateway: &TestProcess) -> ClientResponse {
-        self.asks(gateway, "POST", "/renew").await
+        self.send(gateway, "POST", "/renew").await
     }
 
     pub async fn release(&self, gateway: &TestProcess) -> ClientResponse {
-        self.asks(gateway, "DELETE", "").await
+        self.send(gateway, "DELETE", "").await
     }
 
-    pub async fn asks(&self, gateway: &TestProcess, method: &'static str, below: &str) -> ClientResponse {
+    pub async fn send(&self, gateway: &TestProcess, method: &'static str, below: &str) -> ClientResponse {
         let path = format!("/.fencegate/v1/leases/{}{below}", self.reference);
-        gateway.send(&self.under(TestRequest::with_method(method, &path))).await
+        gateway.send(&self.with_lease(TestRequest::with_method(method, &path))).await
     }
 }

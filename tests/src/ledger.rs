@@ -16,14 +16,14 @@ pub struct Ledger {
 impl Ledger {
     /// Starts the service with an empty database, which is gone when the service ends. The service compares tokens.
     pub async fn start() -> Self {
-        Self::with(&[]).await
+        Self::start_with(&[]).await
     }
 
     /// The same, with these arguments.
     ///
     /// # Panics
     /// If it does not start.
-    pub async fn with(arguments: &[&str]) -> Self {
+    pub async fn start_with(arguments: &[&str]) -> Self {
         let program = scratch::binaries().join("fencegate-ledger");
         assert!(program.exists(), "{} is missing: run `cargo build --workspace` first", program.display());
         let process = Arc::new(ChildProcess::spawn(program, arguments).expect("setpriv"));
@@ -44,13 +44,13 @@ impl Ledger {
     ///
     /// # Panics
     /// If it has ended, or does not stop.
-    pub fn freezes(&self) {
+    pub fn freeze(&self) {
         standstill::stop(self.process.pid());
     }
 
     /// The answer to a request that needs no token.
     pub async fn read(&self, path: &str) -> Value {
-        let answer = TestRequest::get(path).to(self.address).await.expect("the ledger answers");
+        let answer = TestRequest::get(path).send_to(self.address).await.expect("the ledger answers");
         assert_eq!(answer.status, 200, "{path}");
         serde_json::from_slice(&answer.body).expect("JSON")
     }

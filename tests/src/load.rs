@@ -42,7 +42,7 @@ pub const PAUSE: Duration = Duration::from_millis(15);
 impl LoadPlan {
     /// Clients that pay to so many accounts, each about fifty times in a second at most: what is asked for faster takes its time from
     /// all tests beside this one.
-    pub fn paying(gateways: &[&Gateway], accounts: usize, clients: usize, requests: usize) -> Self {
+    pub fn payments(gateways: &[&Gateway], accounts: usize, clients: usize, requests: usize) -> Self {
         Self {
             gateways: gateways.iter().map(|gateway| gateway.public).collect(),
             paths: (0..accounts).map(|account| format!("/pay/{account}")).collect(),
@@ -63,11 +63,11 @@ pub struct AttemptResult {
 impl Load {
     /// Clients that send POST. `name` sets its attempts apart from those of other loads.
     pub fn start(name: &str, plan: &LoadPlan) -> Self {
-        Self::of(TestRequest::post, name, plan)
+        Self::start_with(TestRequest::post, name, plan)
     }
 
     /// Clients that send the request that `ask` makes of a path.
-    pub fn of(ask: fn(&str) -> TestRequest, name: &str, plan: &LoadPlan) -> Self {
+    pub fn start_with(ask: fn(&str) -> TestRequest, name: &str, plan: &LoadPlan) -> Self {
         let stop = watch::Sender::new(false);
         let client = |n| tokio::spawn(work(ask, format!("{name}-{n}"), n, plan.clone(), stop.subscribe()));
         let clients = (0..plan.clients).map(client).collect();
@@ -85,9 +85,9 @@ impl Load {
     ///
     /// # Panics
     /// If a promise was broken, or if there were too few hand-overs.
-    pub async fn keeps_its_promises(self, origin: &Origin, hand_overs: usize) -> Vec<AttemptResult> {
+    pub async fn assert_promises(self, origin: &Origin, hand_overs: usize) -> Vec<AttemptResult> {
         let told = self.stop().await;
-        let history = History::of(&origin.log()).with(&told);
+        let history = History::from_log(&origin.log()).with(&told);
         history.assert_holds();
         let seen = history.hand_overs();
         assert!(seen >= hand_overs, "not exercised: {seen} hand-overs");
@@ -158,7 +158,7 @@ impl History {
     #[must_use]
     pub fn with(mut self, told: &[AttemptResult]) -> Self {
         for AttemptResult { id, answer } in told {
-            self.told(id, answer.as_ref().ok());
+            self.record_answer(id, answer.as_ref().ok());
         }
         self
     }

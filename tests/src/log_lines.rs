@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// The first line that breaks the rule, and why.
-pub(crate) fn unfit(log: &str) -> Option<String> {
+pub(crate) fn invalid_line(log: &str) -> Option<String> {
     // The end of the process may have cut the last line off.
     let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let mut lines = whole.lines().filter(|line| !line.is_empty());
@@ -54,13 +54,13 @@ mod tests {
     #[test]
     fn a_line_for_programmers_is_found() {
         for said in ["waited Some(33.9µs)", "Difference { added: [] }", "Os { code: 98, kind: AddrInUse }"] {
-            assert!(unfit(&line("WARN", said)).is_some(), "{said}");
-            assert_eq!(unfit(&line("DEBUG", said)), None);
+            assert!(invalid_line(&line("WARN", said)).is_some(), "{said}");
+            assert_eq!(invalid_line(&line("DEBUG", said)), None);
         }
-        assert!(unfit("warning[FG0307]: it passes\n").is_some());
+        assert!(invalid_line("warning[FG0307]: it passes\n").is_some());
         for said in ["key=acct/42 waited=1.2s", "write `{path.x}` { or not }", "FG0503: Awesome(1)"] {
-            assert_eq!(unfit(&line("INFO", said)), None, "{said}");
+            assert_eq!(invalid_line(&line("INFO", said)), None, "{said}");
         }
-        assert_eq!(unfit("{\"level\":\"IN"), None, "cut off");
+        assert_eq!(invalid_line("{\"level\":\"IN"), None, "cut off");
     }
 }

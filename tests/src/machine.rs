@@ -3,7 +3,7 @@
 use std::{fs, thread};
 
 /// Such as `2 cores, AMD EPYC`.
-pub fn told() -> String {
+pub fn describe() -> String {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     format!("{cores} cores, {}", model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
 }

@@ -28,8 +28,8 @@ pub struct StoreMigration {
 }
 
 impl StoreMigration {
-    pub fn of(from: &Path, to: &GuardLaunch) -> Self {
-        let home = Arc::new(scratch::place());
+    pub fn new(from: &Path, to: &GuardLaunch) -> Self {
+        let home = Arc::new(scratch::temp_dir());
         let policy = write_policy(home.path(), &to.file().to_string());
         Self { from: from.to_owned(), policy, _home: home }
     }
@@ -55,7 +55,7 @@ impl StoreMigration {
     ///
     /// # Panics
     /// If it does not.
-    pub async fn told(&self, more: &[&str]) -> Value {
+    pub async fn run_json(&self, more: &[&str]) -> Value {
         let output = self.run(&[&["--format", "json"], more].concat()).await;
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{said}");
@@ -66,15 +66,15 @@ impl StoreMigration {
     ///
     /// # Panics
     /// If it is another one.
-    pub async fn comes_to(&self, outcome: &str) -> Value {
-        let told = self.told(&[]).await;
+    pub async fn expect_outcome(&self, outcome: &str) -> Value {
+        let told = self.run_json(&[]).await;
         assert_eq!(told["outcome"], outcome, "{told}");
         told
     }
 
     /// # Panics
     /// If it succeeds, or says something else.
-    pub async fn refuses(&self, said: &[&str]) {
+    pub async fn expect_refusal(&self, said: &[&str]) {
         for more in [["--dry-run"].as_slice(), &[]] {
             let output = self.run(more).await;
             let told = String::from_utf8_lossy(&output.stderr);
@@ -87,7 +87,7 @@ impl StoreMigration {
     ///
     /// # Panics
     /// If it never gets there.
-    pub async fn is_killed_at(&self, failpoint: &str) {
+    pub async fn kill_at(&self, failpoint: &str) {
         let mut words = vec![format!("FAILPOINTS={failpoint}=sleep(60000)")];
         words.push(scratch::binaries().join("fencegate").display().to_string());
         words.extend(self.arguments(&[]));
@@ -106,7 +106,7 @@ impl StoreMigration {
     ///
     /// # Panics
     /// If it does not succeed.
-    pub async fn peak_of_memory(&self) -> usize {
+    pub async fn peak_memory(&self) -> usize {
         let (binary, words) = (scratch::binaries().join("fencegate"), self.arguments(&[]));
         let runs = move || {
             let child = ChildProcess::spawn(binary, words).expect("setpriv");

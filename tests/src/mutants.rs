@@ -51,7 +51,7 @@ pub fn root() -> PathBuf {
 impl MutantList {
     /// # Panics
     /// If it is not there, or in another form.
-    pub fn stored() -> Self {
+    pub fn load() -> Self {
         let text = fs::read_to_string(root().join("tests/mutants.toml")).expect("the list");
         toml::from_str(&text).unwrap_or_else(|why| panic!("{why}"))
     }
@@ -95,7 +95,7 @@ impl Survivor {
 }
 
 /// File and change of a line of `missed.txt`: `a/b.rs:7:9: replace < with <= in holds`.
-pub fn told(line: &str) -> Option<(String, String)> {
+pub fn parse_line(line: &str) -> Option<(String, String)> {
     let (place, change) = line.split_once(": ")?;
     let file = place.split(':').next()?;
     Some((file.to_owned(), change.to_owned()))
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn the_list_explains_as_many_as_it_says() {
         let line = "a.rs:7:9: replace | with ^ in hex";
-        let survived: Vec<_> = [line, line].iter().filter_map(|line| told(line)).collect();
+        let survived: Vec<_> = [line, line].iter().filter_map(|line| parse_line(line)).collect();
         let list = MutantList { code: Vec::new(), survivor: vec![survivor("replace | with ^ in hex")] };
         assert_eq!(list.unexplained(&survived[..1]), Vec::<String>::new());
         assert_eq!(list.unexplained(&survived), ["a.rs: replace | with ^ in hex"]);

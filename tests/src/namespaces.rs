@@ -62,7 +62,7 @@ impl NetworkNamespaces {
     /// # Errors
     /// With the reason why this machine has none: only root may make them, `ip` and `nft` are needed, and the kernel
     /// has to know bridges.
-    pub async fn of(members: usize) -> Result<Self, String> {
+    pub async fn new(members: usize) -> Result<Self, String> {
         spawn_blocking(move || Self::make(members)).await.expect("no panic")
     }
 
@@ -71,12 +71,12 @@ impl NetworkNamespaces {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can make network namespaces".to_owned());
         }
-        removal::sweeps();
+        removal::sweep();
         let number = format!("{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let prefix = format!("{}{number}", removal::OURS);
         let names: Vec<String> =
             (0..members).map(|member| named(&prefix, member)).chain([hub(&prefix)]).collect();
-        let made = Self { net: unused_net()?, _removal: NamespaceCleanup::of(&names), prefix };
+        let made = Self { net: unused_net()?, _removal: NamespaceCleanup::start(&names), prefix };
         // The kernel knows interfaces by fifteen letters at most.
         shell(HUB, &[&hub(&made.prefix), &format!("fg{number}"), &made.machine().to_string()])?;
         for member in 0..members {
@@ -132,32 +132,32 @@ impl NetworkNamespaces {
     }
 
     /// From now on what a member sends vanishes.
-    pub fn loses_what_is_sent(&self, member: usize) {
+    pub fn drop_outgoing(&self, member: usize) {
         self.drops(&["iifname", &place(member)]);
     }
 
     /// From now on what is sent to a member vanishes.
-    pub fn loses_what_comes(&self, member: usize) {
+    pub fn drop_incoming(&self, member: usize) {
         self.drops(&["oifname", &place(member)]);
     }
 
     /// From now on what a member sends to these ports vanishes.
-    pub fn loses_what_is_sent_to(&self, member: usize, ports: &[u16]) {
+    pub fn drop_outgoing_to(&self, member: usize, ports: &[u16]) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.drops(&["iifname", &place(member), "tcp", "dport", &format!("{{ {} }}", ports.join(", "))]);
     }
 
     /// Everything passes again. What was lost is sent again by the kernel of its sender, over the same connections.
-    pub fn mends(&self) {
+    pub fn restore(&self) {
         self.at_the_bridge(&["flush", "chain", "bridge", "faults", "way"]);
     }
 
     /// The interface of a member goes down, as with a cable that is pulled. The member itself is told.
-    pub fn unplugs(&self, member: usize) {
+    pub fn unplug(&self, member: usize) {
         self.sets(member, "down");
     }
 
-    pub fn plugs_in(&self, member: usize) {
+    pub fn plug_in(&self, member: usize) {
         self.sets(member, "up");
     }
 

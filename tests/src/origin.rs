@@ -30,7 +30,7 @@ pub use self::{
     act::{Act, Latch, OriginReply},
     received::{ATTEMPT, AccessMode, AccountEffect, OriginLog, ReceivedBytes, RequestRecord},
 };
-use crate::patience::patiently;
+use crate::patience::wait_until;
 
 /// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its clock.
 pub struct Origin {
@@ -48,14 +48,14 @@ impl Origin {
     }
 
     /// Compares tokens, as a service behind `fencing: upstream` does: 412 for one that is not newer.
-    pub fn comparing() -> Self {
+    pub fn with_comparison() -> Self {
         Self::launch(Some(Mutex::default()), None)
     }
 
     /// Keeps accounts, and adds one for every fenced request. Each works for as long as it says itself ([`WORK`]), and
     /// is answered with its own name.
-    pub fn banking(rule: AccountRule) -> Self {
-        Self::launch(None, Some(Accounts::under(rule)))
+    pub fn with_accounts(rule: AccountRule) -> Self {
+        Self::launch(None, Some(Accounts::new(rule)))
     }
 
     fn launch(marks: Option<Mutex<HashMap<String, Watermarks>>>, accounts: Option<Accounts>) -> Self {
@@ -93,7 +93,7 @@ impl Origin {
                 let (shared, gateway) = (Arc::clone(&shared), gateway.clone());
                 tokio::spawn(async move {
                     // Connections break in tests on purpose; what was read before is in the log.
-                    drop(respond::converse(Arc::clone(&shared), gateway, number, stream).await);
+                    drop(respond::serve_connection(Arc::clone(&shared), gateway, number, stream).await);
                     shared.log.send_modify(|log| log.ended.push(number));
                 });
             }
@@ -107,17 +107,17 @@ impl Origin {
     }
 
     /// What happens to requests that no script names.
-    pub fn otherwise(&self, act: Act) {
+    pub fn set_default_action(&self, act: Act) {
         self.shared.script().otherwise = act;
     }
 
     /// Every request takes this long.
-    pub fn works_for(&self, work: Duration) {
-        self.otherwise(Act::Answer(work, OriginReply::ok()));
+    pub fn set_work_time(&self, work: Duration) {
+        self.set_default_action(Act::Answer(work, OriginReply::ok()));
     }
 
     /// The next request for this path is held until let go, then answered with 200.
-    pub fn holds(&self, path: &str) -> Latch {
+    pub fn hold(&self, path: &str) -> Latch {
         let latch = Latch::default();
         self.script(path, [Act::Hold(latch.clone(), OriginReply::ok())]);
         latch
@@ -127,16 +127,16 @@ impl Origin {
     ///
     /// # Panics
     /// If it keeps none.
-    pub fn meets(&self, mishaps: impl IntoIterator<Item = AccountFault>) {
-        self.accounts().meets(mishaps);
+    pub fn queue_faults(&self, mishaps: impl IntoIterator<Item = AccountFault>) {
+        self.accounts().queue_faults(mishaps);
     }
 
     /// How many of these are still to come.
     ///
     /// # Panics
     /// If it keeps no accounts.
-    pub fn mishaps_left(&self) -> usize {
-        self.accounts().mishaps_left()
+    pub fn faults_left(&self) -> usize {
+        self.accounts().faults_left()
     }
 
     /// Its accounts. Waits for those that are locked.
@@ -157,7 +157,7 @@ impl Origin {
     }
 
     /// Waits until the log shows something.
-    pub async fn when<R>(&self, what: &str, find: impl Fn(&OriginLog) -> Option<R>) -> R {
+    pub async fn wait_for<R>(&self, what: &str, find: impl Fn(&OriginLog) -> Option<R>) -> R {
         let mut log = self.shared.log.subscribe();
         let found = async {
             loop {
@@ -167,21 +167,22 @@ impl Origin {
                 log.changed().await.expect("the origin outlives its waiters");
             }
         };
-        patiently(what, found, || self.log().latest()).await
+        wait_until(what, found, || self.log().latest()).await
     }
 
     /// Waits until the n-th request (from 1) for this path was read in full.
     pub async fn request(&self, path: &str, n: usize) -> RequestRecord {
         let what = format!("request {n} for {path} at the origin");
-        self.when(&what, |log| log.on(path).nth(n - 1).filter(|record| record.whole.is_some()).cloned()).await
+        self.wait_for(&what, |log| log.on(path).nth(n - 1).filter(|record| record.whole.is_some()).cloned())
+            .await
     }
 
     /// Waits until so many further requests have come through one door.
-    pub async fn sees_more(&self, gateway: &str, count: usize) {
+    pub async fn wait_more(&self, gateway: &str, count: usize) {
         let through = |log: &OriginLog| log.records.iter().filter(|record| record.gateway == gateway).count();
         let before = through(&self.log());
         let more = |log: &OriginLog| (through(log) >= before + count).then_some(());
-        self.when(&format!("{count} more through {gateway}"), more).await;
+        self.wait_for(&format!("{count} more through {gateway}"), more).await;
     }
 
     /// Requests for this path so far.
@@ -214,15 +215,15 @@ mod tests {
     async fn every_request_is_recorded_with_its_door_and_its_times() {
         let origin = Origin::start();
         let (one, two) = (origin.door("gw-1"), origin.door("gw-2"));
-        origin.works_for(Duration::from_millis(5));
-        fenced("/a?x=1", 7).body("hi").to(one).await.expect("answered");
+        origin.set_work_time(Duration::from_millis(5));
+        fenced("/a?x=1", 7).body("hi").send_to(one).await.expect("answered");
         let between = Instant::now();
-        TestRequest::get("/b").to(two).await.expect("answered");
+        TestRequest::get("/b").send_to(two).await.expect("answered");
 
         let log = origin.log();
         let [first, second] = log.records.as_slice() else { panic!("two records: {log:#?}") };
         assert_eq!((first.method(), first.path(), first.gateway.as_str()), ("POST", "/a?x=1", "gw-1"));
-        assert_eq!((first.key(), first.stamped().number()), (Some("a"), 7));
+        assert_eq!((first.key(), first.expect_token().number()), (Some("a"), 7));
         assert_eq!(first.request.body, b"hi");
         assert!(first.ended.expect("answered") - first.arrived >= Duration::from_millis(5));
         assert_eq!((second.gateway.as_str(), second.token()), ("gw-2", None));
@@ -235,12 +236,12 @@ mod tests {
     async fn a_held_request_is_answered_when_let_go_and_counts_as_running_until_then() {
         let origin = Origin::start();
         let door = origin.door("gw-1");
-        let latch = origin.holds("/a");
-        let asked = tokio::spawn(async move { fenced("/a", 1).to(door).await });
+        let latch = origin.hold("/a");
+        let asked = tokio::spawn(async move { fenced("/a", 1).send_to(door).await });
         assert!(origin.request("/a", 1).await.ended.is_none());
         tokio::time::sleep(QUIET).await;
         assert!(!asked.is_finished());
-        latch.let_go();
+        latch.release();
         assert_eq!(asked.await.expect("no panic").expect("answered").status, 200);
         assert!(origin.log().records[0].ended.is_some());
     }
@@ -249,14 +250,14 @@ mod tests {
     async fn a_caller_that_turns_away_is_noted_and_the_execution_goes_on() {
         let origin = Origin::start();
         let door = origin.door("gw-1");
-        let latch = origin.holds("/a");
-        let asked = tokio::spawn(async move { fenced("/a", 1).to(door).await });
+        let latch = origin.hold("/a");
+        let asked = tokio::spawn(async move { fenced("/a", 1).send_to(door).await });
         origin.request("/a", 1).await;
         asked.abort();
-        origin.when("the caller to be gone", |log| log.records[0].abandoned).await;
+        origin.wait_for("the caller to be gone", |log| log.records[0].abandoned).await;
         assert!(origin.log().records[0].ended.is_none());
-        latch.let_go();
-        origin.when("the end of the execution", |log| log.records[0].ended).await;
+        latch.release();
+        origin.wait_for("the end of the execution", |log| log.records[0].ended).await;
     }
 
     #[tokio::test]
@@ -267,15 +268,15 @@ mod tests {
         let failures = [Act::Reset, Act::CloseInHead, Act::CloseInBody(reply.clone())];
         origin.script("/a", failures.into_iter().chain([Act::now(reply.trailer("X-T", "t"))]));
         for failure in ["reset", "close in head", "close in body"] {
-            TestRequest::post("/a").to(door).await.expect_err(failure);
+            TestRequest::post("/a").send_to(door).await.expect_err(failure);
         }
-        let scripted = TestRequest::post("/a").to(door).await.expect("answered");
+        let scripted = TestRequest::post("/a").send_to(door).await.expect("answered");
         assert_eq!(
             (scripted.status, scripted.field("x-a"), &scripted.body[..]),
             (201, Some("b"), &b"ten bytes."[..])
         );
         assert_eq!(scripted.trailers["x-t"], "t");
-        assert_eq!(TestRequest::post("/a").to(door).await.expect("answered").body, "ok");
+        assert_eq!(TestRequest::post("/a").send_to(door).await.expect("answered").body, "ok");
         assert!(origin.log().records.iter().all(|record| record.ended.is_some()));
     }
 
@@ -285,20 +286,20 @@ mod tests {
         let mut raw = RawClient::connect(origin.door("gw-1")).await.expect("listens");
         let latch = Latch::default();
         origin.script("/a", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
-        raw.say("GET /a HTTP/1.1\r\n\r\n").await.expect("connected");
-        let mut answer = raw.head().await.expect("a head");
+        raw.send("GET /a HTTP/1.1\r\n\r\n").await.expect("connected");
+        let mut answer = raw.read_head().await.expect("a head");
         assert!(origin.log().records[0].ended.is_none());
-        latch.let_go();
-        raw.body(&mut answer).await.expect("the rest");
+        latch.release();
+        raw.read_body(&mut answer).await.expect("the rest");
         assert_eq!(answer.body, vec![7; 1 << 20]);
     }
 
     #[tokio::test]
     async fn a_comparing_origin_refuses_what_is_not_newer() {
-        let origin = Origin::comparing();
+        let origin = Origin::with_comparison();
         let door = origin.door("gw-1");
         for (epoch, status) in [(5, 200), (5, 412), (4, 412), (6, 200)] {
-            let answer = fenced("/a", epoch).to(door).await.expect("answered");
+            let answer = fenced("/a", epoch).send_to(door).await.expect("answered");
             assert_eq!(answer.status, status, "epoch {epoch}");
         }
         let stale: Vec<bool> = origin.log().records.iter().map(|record| record.stale).collect();

@@ -87,12 +87,12 @@ impl OriginH2 {
         Self { address, shared, listening }
     }
 
-    pub fn got(&self) -> Vec<H2Request> {
+    pub fn requests(&self) -> Vec<H2Request> {
         self.shared.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn on(&self, path: &str) -> Vec<H2Request> {
-        self.got().into_iter().filter(|got| got.path == path).collect()
+    pub fn requests_on(&self, path: &str) -> Vec<H2Request> {
+        self.requests().into_iter().filter(|got| got.path == path).collect()
     }
 }
 

@@ -7,7 +7,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// # Panics
 /// When `event` did not happen in time, with what was awaited and what was seen instead.
-pub async fn patiently<R, S: fmt::Debug>(
+pub async fn wait_until<R, S: fmt::Debug>(
     what: &str,
     event: impl Future<Output = R>,
     seen: impl Fn() -> S,

@@ -54,7 +54,7 @@ impl ProxyProcess {
     /// `first`: what stands before everything else.
     fn nginx_after(first: &str, shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         Self::start("nginx", nginx_command, |listen| {
-            let written = replaced(shipped, listens, listen, instead);
+            let written = replace_all(shipped, listens, listen, instead);
             format!(
                 "{first}user root; daemon off; pid nginx.pid; worker_processes 1;\n\
                  events {{ worker_connections 256; }}\n\
@@ -70,7 +70,7 @@ impl ProxyProcess {
     /// # Panics
     /// As [`Self::haproxy`].
     pub fn haproxy_with(shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
-        Self::start("haproxy", haproxy_command, |listen| replaced(shipped, listens, listen, instead))
+        Self::start("haproxy", haproxy_command, |listen| replace_all(shipped, listens, listen, instead))
     }
 
     /// The same with HAProxy.
@@ -106,7 +106,7 @@ impl ProxyProcess {
             |listen| {
                 let instead: Vec<_> =
                     instead.iter().cloned().chain([(port, format!(":{}", listen.port()))]).collect();
-                exchanged(shipped, &instead)
+                substitute(shipped, &instead)
             },
         )
     }
@@ -128,7 +128,7 @@ impl ProxyProcess {
         Self::start("envoy", command, |listen| {
             let ours = format!("port_value: {}", listen.port());
             let instead: Vec<_> = instead.iter().cloned().chain([(port, ours)]).collect();
-            exchanged(shipped, &instead)
+            substitute(shipped, &instead)
         })
     }
 
@@ -146,12 +146,12 @@ impl ProxyProcess {
             // It goes by the ending of the name.
             let (file, named) = (home.join("traefik.yaml"), home.join("fence.yaml").display().to_string());
             let starts = fs::read_to_string(home.join("peer.conf")).expect("a folder of our own");
-            fs::write(&named, exchanged(routes, instead)).expect("a folder of our own");
-            let starts = exchanged(&starts, &[("/etc/traefik/fence.yaml", named)]);
+            fs::write(&named, substitute(routes, instead)).expect("a folder of our own");
+            let starts = substitute(&starts, &[("/etc/traefik/fence.yaml", named)]);
             fs::write(&file, starts).expect("a folder of our own");
             (binary.display().to_string(), vec![format!("--configFile={}", file.display())])
         };
-        Self::start("traefik", command, |listen| exchanged(starts, &[(port, listen.to_string())]))
+        Self::start("traefik", command, |listen| substitute(starts, &[(port, listen.to_string())]))
     }
 
     /// A service that another language has made: `command` has its program and arguments, for the port of 127.0.0.1 at which
@@ -171,7 +171,7 @@ impl ProxyProcess {
     ) -> Self {
         let mut said = String::new();
         for _ in 0..TRIES {
-            let home = scratch::place();
+            let home = scratch::temp_dir();
             let address = free_address().expect("a free port");
             fs::write(home.path().join("peer.conf"), configuration(address)).expect("a folder of our own");
             let (program, arguments) = command(home.path(), address);
@@ -231,14 +231,14 @@ fn haproxy_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
 
 /// # Panics
 /// If something is not there that is to be replaced.
-fn replaced(shipped: &str, listens: &str, listen: SocketAddr, instead: &[(&str, String)]) -> String {
+fn replace_all(shipped: &str, listens: &str, listen: SocketAddr, instead: &[(&str, String)]) -> String {
     let instead: Vec<_> = instead.iter().cloned().chain([(listens, listen.to_string())]).collect();
-    exchanged(shipped, &instead)
+    substitute(shipped, &instead)
 }
 
 /// # Panics
 /// If something is not there that is to be replaced.
-fn exchanged(shipped: &str, instead: &[(&str, String)]) -> String {
+fn substitute(shipped: &str, instead: &[(&str, String)]) -> String {
     let mut written = shipped.to_owned();
     for (old, new) in instead {
         assert!(written.contains(old), "`{old}` is not there");

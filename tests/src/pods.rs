@@ -21,7 +21,7 @@ use self::mounts::VolumeMounts;
 use crate::{
     balancer::Balancer,
     client::TestRequest,
-    gateway::command_in,
+    gateway::command_with_env,
     hosts::HostsFile,
     process::{Failpoints, TestProcess, binary},
     prometheus::deploy,
@@ -59,7 +59,7 @@ impl FakeCluster {
         getrandom::fill(&mut network).expect("the kernel has randomness");
         // Not 127.0: that is where everybody else is.
         network[0] |= 1;
-        let (home, hosts) = (scratch::place(), HostsFile::none());
+        let (home, hosts) = (scratch::temp_dir(), HostsFile::none());
         let (addresses, ready, balancers) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         Self { resources: Vec::new(), home, hosts, network, addresses, ready, balancers }
     }
@@ -77,7 +77,7 @@ impl FakeCluster {
     ///
     /// # Panics
     /// If there is none.
-    pub fn the(&self, kind: &str, name: &str) -> &Value {
+    pub fn resource(&self, kind: &str, name: &str) -> &Value {
         let named = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
         self.resources.iter().find(named).unwrap_or_else(|| panic!("no {kind} {name}"))
     }
@@ -88,11 +88,11 @@ impl FakeCluster {
     /// If it ends instead, or mounts what is not there.
     pub async fn start(&mut self, kind: &str, workload: &str, number: u8) -> PodProcess {
         let name = format!("{workload}-{number}");
-        let set = self.the(kind, workload).clone();
+        let set = self.resource(kind, workload).clone();
         let replicas = set["spec"]["replicas"].as_u64().expect("a number");
         assert!(u64::from(number) < replicas, "{workload} has {replicas} pods");
         let address = self.address(&name);
-        self.lead_to_services().await;
+        self.update_services().await;
         let mounts = self.mounts(&name, &set["spec"]);
         let container = set["spec"]["template"]["spec"]["containers"][0].clone();
         let arguments =
@@ -112,13 +112,13 @@ impl FakeCluster {
     ///
     /// # Panics
     /// If it does not pass in the time that a cluster would give it.
-    pub async fn until_ready(&mut self, kind: &str, workload: &str, number: u8) -> PodProcess {
+    pub async fn start_ready(&mut self, kind: &str, workload: &str, number: u8) -> PodProcess {
         let pod = self.start(kind, workload, number).await;
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-            pod.passes(probe).await;
+            pod.check_probe(probe).await;
         }
         self.ready.insert(pod.name.clone());
-        self.lead_to_services().await;
+        self.update_services().await;
         pod
     }
 
@@ -128,7 +128,7 @@ impl FakeCluster {
     /// If it does not end well.
     pub async fn end(&mut self, pod: PodProcess) {
         self.ready.remove(&pod.name);
-        self.lead_to_services().await;
+        self.update_services().await;
         pod.signal(Signal::TERM);
         let status = pod.exit().await;
         assert!(status.success(), "{status}: {}", pod.log());
@@ -139,7 +139,7 @@ impl FakeCluster {
     /// # Panics
     /// If it cannot be started.
     pub async fn job(&mut self, name: &str) -> Output {
-        let job = self.the("Job", name).clone();
+        let job = self.resource("Job", name).clone();
         let arguments = words(&job["spec"]["template"]["spec"]["containers"][0]["args"]);
         self.run(name, &job["spec"], arguments).await
     }
@@ -149,7 +149,7 @@ impl FakeCluster {
     /// # Panics
     /// If it cannot be started.
     pub async fn exec(&mut self, kind: &str, workload: &str, arguments: &[&str]) -> Output {
-        let set = self.the(kind, workload).clone();
+        let set = self.resource(kind, workload).clone();
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
         self.run(&format!("{workload}-0"), &set["spec"], arguments).await
     }
@@ -162,11 +162,11 @@ impl FakeCluster {
         let environment = environment(&spec["template"]["spec"]["containers"][0], address);
         let environment: Vec<_> =
             environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        command_in(&environment, &arguments).await.expect("the binary starts")
+        command_with_env(&environment, &arguments).await.expect("the binary starts")
     }
 
     /// What outlives the pods of a claim.
-    pub fn claimed(&self, claim: &str, pod: &str) -> Vec<String> {
+    pub fn claimed_files(&self, claim: &str, pod: &str) -> Vec<String> {
         let folder = self.home.path().join("claims").join(format!("{claim}-{pod}"));
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -208,10 +208,10 @@ impl FakeCluster {
     /// Name, content and mode of each file of a volume.
     fn files(&self, volume: &Value) -> Vec<(String, Vec<u8>, u32)> {
         if let Some(name) = volume["configMap"]["name"].as_str() {
-            return mounts::texts(&self.the("ConfigMap", name)["data"]);
+            return mounts::texts(&self.resource("ConfigMap", name)["data"]);
         }
         let name = volume["secret"]["secretName"].as_str().expect("a secret, a ConfigMap or a claim");
-        mounts::secrets(&self.the("Secret", name)["data"], &volume["secret"]["defaultMode"])
+        mounts::secrets(&self.resource("Secret", name)["data"], &volume["secret"]["defaultMode"])
     }
 }
 
@@ -220,7 +220,7 @@ impl PodProcess {
     ///
     /// # Panics
     /// If it says no for too long.
-    pub async fn passes(&self, probe: &str) {
+    pub async fn check_probe(&self, probe: &str) {
         let probe = &self.container[probe];
         let asked = &probe["httpGet"];
         let path = asked["path"].as_str().unwrap_or_else(|| panic!("no path: {probe}"));
@@ -229,7 +229,7 @@ impl PodProcess {
         let times = probe["failureThreshold"].as_u64().unwrap_or(3).max(10);
         let end = Instant::now() + Duration::from_secs(seconds * times);
         loop {
-            let answer = TestRequest::get(path).to(at).await;
+            let answer = TestRequest::get(path).send_to(at).await;
             if answer.as_ref().is_ok_and(|answer| answer.status == 200) {
                 return;
             }

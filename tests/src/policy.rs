@@ -49,7 +49,7 @@ impl TestPolicy {
     }
 
     /// A guard's: GET passes without a token, everything else is checked; times that a test can wait for.
-    pub fn of_guard(upstream: SocketAddr, store: &Path) -> Self {
+    pub fn for_guard(upstream: SocketAddr, store: &Path) -> Self {
         Self(json!({
             "version": 1,
             "listener": {"address": "127.0.0.1:0"},
@@ -67,7 +67,7 @@ impl TestPolicy {
     ///
     /// # Panics
     /// If it is not YAML.
-    pub fn of_yaml(text: &str) -> Self {
+    pub fn from_yaml(text: &str) -> Self {
         Self(serde_saphyr::from_str(text).expect("YAML"))
     }
 
@@ -93,20 +93,20 @@ impl TestPolicy {
 
     /// Keeps tenures between requests, and hands them over often enough for a test.
     #[must_use]
-    pub fn cached(self) -> Self {
+    pub fn with_cached_hold(self) -> Self {
         let hold = json!({"mode": "cached", "linger": "50ms", "max_local": 4, "max_hold": "20ms"});
         self.with("/defaults/hold", hold)
     }
 
     /// Keeps tenures for so long after their last request, and for as long as nobody else wants them.
     #[must_use]
-    pub fn keeping(self, linger: &str) -> Self {
+    pub fn with_linger(self, linger: &str) -> Self {
         self.with("/defaults/hold", json!({"mode": "cached", "linger": linger}))
     }
 
     /// Reaches ZooKeeper over what listens there: a link or a relay that passes on what it is told to.
     #[must_use]
-    pub fn through(self, address: SocketAddr) -> Self {
+    pub fn with_zookeeper(self, address: SocketAddr) -> Self {
         self.with("/zookeeper/servers", json!([address.to_string()]))
     }
 
@@ -115,7 +115,7 @@ impl TestPolicy {
     /// # Panics
     /// Never: the policy has a list of routes.
     #[must_use]
-    pub fn route(mut self, route: Value) -> Self {
+    pub fn with_route(mut self, route: Value) -> Self {
         self.0["routes"].as_array_mut().expect("a list of routes").push(route);
         self
     }

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 pub use self::{
     cut::{LostMessage, PostgresProxy},
     database::{TestDatabase, USER},
-    programs::{give, program, unprivileged},
+    programs::{chown_to_nobody, program, unprivileged},
     psql::{BlockedStatement, PsqlSession},
     server::PostgresServer,
     standby::StandbyMode,

@@ -11,7 +11,7 @@ use crate::scratch;
 ///
 /// # Panics
 /// If it cannot be built: the Debian packages gcc and libc6-dev are needed.
-pub(crate) fn built(source: &str) -> PathBuf {
+pub(crate) fn build(source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(source);
     let library = scratch::folder().join(source.with_extension("so").file_name().expect("a file"));
     let mut compiler = Command::new("cc");

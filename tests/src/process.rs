@@ -20,7 +20,7 @@ pub use self::lines_and_metrics::{LogLine, MetricSamples};
 use crate::{
     client::{ClientResponse, TestRequest},
     log_lines,
-    patience::{PATIENCE, patiently},
+    patience::{PATIENCE, wait_until},
     scratch,
     socket_relay::SocketRelay,
 };
@@ -71,7 +71,7 @@ impl TestProcess {
         let public = listening(&child, listener).await?;
         let (relay, public) = match public.strip_prefix("unix:") {
             Some(path) => {
-                let (relay, address) = SocketRelay::to(Path::new(path)).await;
+                let (relay, address) = SocketRelay::to_socket(Path::new(path)).await;
                 (Some(relay), address)
             }
             None => (None, public.parse().expect("an address")),
@@ -83,7 +83,7 @@ impl TestProcess {
     /// # Panics
     /// If it broke the connection: it has an answer for everything.
     pub async fn send(&self, ask: &TestRequest) -> ClientResponse {
-        let answer = patiently("an answer", ask.to(self.public), || self.log()).await;
+        let answer = wait_until("an answer", ask.send_to(self.public), || self.log()).await;
         answer.unwrap_or_else(|error| panic!("{error}; the process said:\n{}", self.log()))
     }
 
@@ -94,7 +94,7 @@ impl TestProcess {
     /// Sends a request from a client of its own, and goes on.
     pub fn begin(&self, ask: TestRequest) -> PendingRequest {
         let address = self.public;
-        PendingRequest(tokio::spawn(async move { ask.to(address).await }))
+        PendingRequest(tokio::spawn(async move { ask.send_to(address).await }))
     }
 
     /// What the admin listener answers.
@@ -106,20 +106,20 @@ impl TestProcess {
             Some(token) => TestRequest::get(path).field("authorization", &format!("Bearer {token}")),
             None => TestRequest::get(path),
         };
-        ask.to(self.admin).await.unwrap_or_else(|error| panic!("admin: {error}\n{}", self.log()))
+        ask.send_to(self.admin).await.unwrap_or_else(|error| panic!("admin: {error}\n{}", self.log()))
     }
 
     /// From now on it is shown this token where it asks for one.
-    pub(crate) fn shown(&mut self, token: &str) {
+    pub(crate) fn set_admin_token(&mut self, token: &str) {
         self.token = Some(token.to_owned());
     }
 
     /// Polls: readiness is told to whoever asks, there is no event.
-    pub async fn becomes_ready(&self) {
+    pub async fn wait_ready(&self) {
         self.readiness(200).await;
     }
 
-    pub async fn becomes_unready(&self) {
+    pub async fn wait_unready(&self) {
         self.readiness(503).await;
     }
 
@@ -127,13 +127,13 @@ impl TestProcess {
     ///
     /// # Panics
     /// Never: the wait for its end takes no time.
-    pub async fn ready_or_ended(&self) -> Option<bool> {
+    pub async fn wait_ready_or_ended(&self) -> Option<bool> {
         let child = Arc::clone(&self.child);
         let ended = spawn_blocking(move || child.wait(Duration::ZERO)).await.expect("no panic");
         if ended.is_some() {
             return Some(false);
         }
-        let answer = TestRequest::get("/ready").to(self.admin).await;
+        let answer = TestRequest::get("/ready").send_to(self.admin).await;
         answer.is_ok_and(|answer| answer.status == 200).then_some(true)
     }
 
@@ -143,7 +143,7 @@ impl TestProcess {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        patiently(&format!("/ready to answer {status}"), reached, || self.log()).await;
+        wait_until(&format!("/ready to answer {status}"), reached, || self.log()).await;
     }
 
     pub async fn metrics(&self) -> MetricSamples {
@@ -153,43 +153,45 @@ impl TestProcess {
     }
 
     /// Polls: metrics are told to whoever asks, there is no event.
-    pub async fn gauge_becomes(&self, name: &str, value: f64) {
-        self.series_becomes(name, &[], value).await;
+    pub async fn wait_gauge(&self, name: &str, value: f64) {
+        self.wait_series(name, &[], value).await;
     }
 
     /// Polls: metrics are told to whoever asks, there is no event.
-    pub async fn series_reaches(&self, name: &str, labels: &[&str], value: f64) {
+    pub async fn wait_series_at_least(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
             while self.metrics().await.sum(name, labels) < value {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        patiently(&format!("{name} to be at least {value}"), reached, || self.log()).await;
+        wait_until(&format!("{name} to be at least {value}"), reached, || self.log()).await;
     }
 
     /// The same of the series with these labels.
-    pub async fn series_becomes(&self, name: &str, labels: &[&str], value: f64) {
+    pub async fn wait_series(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
             while (self.metrics().await.sum(name, labels) - value).abs() > 0.1 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        patiently(&format!("{name} to be {value}"), reached, || self.log()).await;
+        wait_until(&format!("{name} to be {value}"), reached, || self.log()).await;
     }
 
     /// Waits for a line of the log, said before or to come.
     ///
     /// # Panics
     /// If it does not come.
-    pub async fn says(&self, what: &str, wanted: impl Fn(&LogLine) -> bool + Send + 'static) -> LogLine {
+    pub async fn wait_line(&self, what: &str, wanted: impl Fn(&LogLine) -> bool + Send + 'static) -> LogLine {
         let line = await_line(&self.child, wanted).await;
         line.unwrap_or_else(|log| panic!("the log never said {what}:\n{log}"))
     }
 
     /// Waits until it stands at a failpoint.
-    pub async fn stands_at(&self, failpoint: &'static str) {
-        self.says(failpoint, move |line| line.message() == "failpoint" && line.field("name") == failpoint)
-            .await;
+    pub async fn wait_at_failpoint(&self, failpoint: &'static str) {
+        self.wait_line(failpoint, move |line| {
+            line.message() == "failpoint" && line.field("name") == failpoint
+        })
+        .await;
     }
 
     /// # Panics
@@ -216,7 +218,7 @@ impl TestProcess {
     ///
     /// # Panics
     /// If the kernel refuses.
-    pub fn forget_peak(&self) {
+    pub fn reset_peak(&self) {
         // The kernel's word for "reset the peak" (proc(5)).
         fs::write(self.proc("clear_refs"), "5").expect("our own child");
     }
@@ -254,7 +256,7 @@ impl Drop for TestProcess {
         if !thread::panicking() && !self.panics {
             let log = self.log();
             assert!(!log.contains("panicked at"), "the process panicked:\n{log}");
-            if let Some(why) = log_lines::unfit(&log) {
+            if let Some(why) = log_lines::invalid_line(&log) {
                 panic!("its log has a line that is {why}");
             }
         }
@@ -276,7 +278,7 @@ impl Failpoints {
 
 impl PendingRequest {
     /// The answer, once; never where there is none because the connection broke.
-    pub(crate) async fn told(&mut self) -> ClientResponse {
+    pub(crate) async fn take_answer(&mut self) -> ClientResponse {
         match (&mut self.0).await.expect("the client's task") {
             Ok(answer) => answer,
             Err(_) => std::future::pending().await,
@@ -292,7 +294,7 @@ impl PendingRequest {
     /// # Panics
     /// If it neither ends nor breaks in time.
     pub async fn result(self) -> Result<ClientResponse, String> {
-        patiently("an answer", self.0, || "none").await.expect("no panic")
+        wait_until("an answer", self.0, || "none").await.expect("no panic")
     }
 
     pub fn is_over(&self) -> bool {

@@ -12,8 +12,8 @@ use fencegate::demo::child::ChildProcess;
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub use self::hurried::hurried;
-use crate::{client::TestRequest, ensemble::free_ports, patience::patiently, scratch};
+pub use self::hurried::speed_up;
+use crate::{client::TestRequest, ensemble::free_ports, patience::wait_until, scratch};
 
 pub struct Prometheus {
     pub address: SocketAddr,
@@ -53,12 +53,12 @@ impl Prometheus {
     ///
     /// # Panics
     /// If it does not start; Debian has it as `prometheus`.
-    pub async fn in_a_hurry() -> Self {
+    pub async fn start_hurried() -> Self {
         Self::begin(&[], &[], RuleTimes::Hurried).await
     }
 
     async fn begin(gateways: &[SocketAddr], guards: &[SocketAddr], times: RuleTimes) -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let file = write_files(home.path(), gateways, guards, times);
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
         let arguments = [
@@ -69,11 +69,15 @@ impl Prometheus {
         let child = ChildProcess::spawn("prometheus", arguments).expect("setpriv");
         let started = Self { address, child, home };
         let ready = async {
-            while TestRequest::get("/-/ready").to(address).await.map_or(true, |answer| answer.status != 200) {
+            while TestRequest::get("/-/ready")
+                .send_to(address)
+                .await
+                .map_or(true, |answer| answer.status != 200)
+            {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         };
-        patiently("Prometheus", ready, || started.child.log()).await;
+        wait_until("Prometheus", ready, || started.child.log()).await;
         started
     }
 
@@ -95,7 +99,7 @@ impl Prometheus {
     }
 
     async fn result(&self, path: &str, asked: &[(&str, &str)]) -> Vec<Value> {
-        let mut answer = self.told(path, asked).await;
+        let mut answer = self.query_api(path, asked).await;
         match answer["data"]["result"].take() {
             Value::Array(result) => result,
             other => panic!("{asked:?}: {other}"),
@@ -106,11 +110,11 @@ impl Prometheus {
     ///
     /// # Panics
     /// If it does not understand.
-    pub async fn told(&self, path: &str, asked: &[(&str, &str)]) -> Value {
+    pub async fn query_api(&self, path: &str, asked: &[(&str, &str)]) -> Value {
         let form: Vec<String> =
-            asked.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+            asked.iter().map(|(name, value)| format!("{name}={}", encode_query(value))).collect();
         let target = format!("{path}?{}", form.join("&"));
-        let answer = TestRequest::get(&target).to(self.address).await.expect("Prometheus answers");
+        let answer = TestRequest::get(&target).send_to(self.address).await.expect("Prometheus answers");
         let told: Value = serde_json::from_slice(&answer.body).expect("JSON");
         assert_eq!(told["status"], "success", "{asked:?}: {told}");
         told
@@ -134,7 +138,7 @@ fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], time
     for file in ["recording.rules.yml", "alerts.rules.yml"] {
         let rules = match times {
             RuleTimes::Shipped => shipped(file),
-            RuleTimes::Hurried => hurried(&shipped(file)),
+            RuleTimes::Hurried => speed_up(&shipped(file)),
         };
         fs::write(home.join(file), rules).expect("our own folder");
     }
@@ -162,6 +166,6 @@ fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], time
     file
 }
 
-fn encoded(value: &str) -> String {
+fn encode_query(value: &str) -> String {
     value.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

@@ -23,7 +23,7 @@ pub fn repeatable(program: &Path) -> Command {
 /// Built once for all tests of this process.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| preloaded::built("repeatable/still.c"))
+    BUILT.get_or_init(|| preloaded::build("repeatable/still.c"))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ struct RollingClient {
 
 impl RollingLoad {
     /// Each client has one of the addresses.
-    pub fn on(addresses: &[SocketAddr]) -> Self {
+    pub fn start(addresses: &[SocketAddr]) -> Self {
         let stop = watch::Sender::new(false);
         let callers = addresses.iter().cycle().take(6).enumerate().map(|(n, &address)| {
             let caller = RollingClient { address, name: format!("c{n}"), told: Vec::new(), again: 0 };
@@ -40,13 +40,13 @@ impl RollingLoad {
     ///
     /// # Panics
     /// If a request failed, or was done twice, or too many connections ended without an answer.
-    pub async fn ends(self, origin: &Origin) -> usize {
+    pub async fn finish(self, origin: &Origin) -> usize {
         self.stop.send_replace(true);
         let (mut ended, mut requests, mut again) = (Vec::new(), 0, 0);
         for caller in self.callers {
             ended.push(caller.await.expect("no panic"));
         }
-        let mut history = History::of(&origin.log());
+        let mut history = History::from_log(&origin.log());
         for caller in ended {
             again += caller.again;
             requests += caller.told.len();
@@ -54,7 +54,7 @@ impl RollingLoad {
                 assert_eq!(answer.status, 200, "{id}: {answer:?}");
                 assert!(matches!(answer.outcome(), None | Some(FencingOutcome::Done)), "{id}: {answer:?}");
                 if answer.outcome().is_some() {
-                    history.told(&id, Some(&answer));
+                    history.record_answer(&id, Some(&answer));
                 }
             }
         }

@@ -19,7 +19,7 @@ impl RunbookWalk {
     ///
     /// # Panics
     /// If there is none.
-    pub fn of(firing: &FiringAlert) -> Self {
+    pub fn for_alert(firing: &FiringAlert) -> Self {
         let url = firing.annotations["runbook_url"].as_str().expect("a runbook_url");
         let wanted = url.split_once('#').expect("a section").1;
         let runbook = fs::read_to_string(deploy().join("RUNBOOK.md")).expect("shipped");
@@ -38,7 +38,7 @@ impl RunbookWalk {
             command.starts_with("curl ")
                 || command.starts_with("fencegate ") && (command.contains(" -") || command.contains("/etc/"))
         };
-        let commands = told_in(&section.join("\n")).into_iter().filter(whole).collect();
+        let commands = commands_in(&section.join("\n")).into_iter().filter(whole).collect();
         Self { commands, own: Vec::new(), ends: Vec::new() }
     }
 
@@ -51,7 +51,7 @@ impl RunbookWalk {
 
     /// The section says that this command fails in this state.
     #[must_use]
-    pub fn ending(mut self, command: &'static str, code: i32) -> Self {
+    pub fn with_exit_code(mut self, command: &'static str, code: i32) -> Self {
         self.ends.push((command, code));
         self
     }
@@ -61,7 +61,7 @@ impl RunbookWalk {
     /// # Panics
     /// If there is none.
     #[must_use]
-    pub fn without(mut self, command: &str) -> Self {
+    pub fn skip(mut self, command: &str) -> Self {
         let before = self.commands.len();
         self.commands.retain(|told| !told.starts_with(command));
         assert!(self.commands.len() < before, "no `{command}`: {:?}", self.commands);
@@ -72,10 +72,10 @@ impl RunbookWalk {
     ///
     /// # Panics
     /// If one ends otherwise than its section says, or there is none.
-    pub async fn through(self) {
+    pub async fn follow(self) {
         assert!(!self.commands.is_empty(), "nothing to run");
         for told in &self.commands {
-            let typed: Vec<String> = words(told).iter().map(|word| self.typed(word)).collect();
+            let typed: Vec<String> = split_words(told).iter().map(|word| self.typed(word)).collect();
             let expected =
                 self.ends.iter().find(|(start, _)| told.starts_with(start)).map_or(0, |(_, code)| *code);
             let ended = run(&typed).await;
@@ -112,7 +112,7 @@ async fn run(typed: &[String]) -> Output {
 }
 
 /// The commands that a text tells its reader to type: lines of its code blocks, and what stands in backticks.
-pub fn told_in(text: &str) -> Vec<String> {
+pub fn commands_in(text: &str) -> Vec<String> {
     let known = |command: &str| {
         ["fencegate ", "systemctl ", "curl ", "deploy/", "tests/"]
             .iter()
@@ -127,7 +127,7 @@ pub fn told_in(text: &str) -> Vec<String> {
 }
 
 /// Splits as a shell does, as far as our documents need it.
-pub fn words(command: &str) -> Vec<String> {
+pub fn split_words(command: &str) -> Vec<String> {
     let pieces = command.split('\'').enumerate();
     pieces
         .flat_map(|(n, piece)| match n % 2 {

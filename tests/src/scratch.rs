@@ -14,7 +14,7 @@ pub fn binaries() -> PathBuf {
 ///
 /// # Panics
 /// If it cannot be made.
-pub fn place() -> TempDir {
+pub fn temp_dir() -> TempDir {
     TempDir::new_in(folder()).expect("the target directory can be written")
 }
 

@@ -20,7 +20,7 @@ pub struct TcpProxy {
 impl TcpProxy {
     /// # Panics
     /// If there is no free port.
-    pub async fn before(server: SocketAddr) -> Self {
+    pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (breaks, silent) = (watch::Sender::new(0), watch::Sender::new(false));
@@ -34,15 +34,15 @@ impl TcpProxy {
     }
 
     /// All connections end, and new ones are made.
-    pub fn breaks_all(&self) {
+    pub fn break_all(&self) {
         self.breaks.send_modify(|times| *times += 1);
     }
 
     /// Connections stay open, and nothing passes; afterwards they are broken, because a stream cannot go on with a hole in it.
-    pub fn silent(&self, silent: bool) {
+    pub fn set_silent(&self, silent: bool) {
         self.silent.send_replace(silent);
         if !silent {
-            self.breaks_all();
+            self.break_all();
         }
     }
 }

@@ -34,13 +34,13 @@ impl SharedStore {
     ///
     /// # Panics
     /// If it cannot be made.
-    pub async fn fresh() -> Self {
-        Self::on(spawn_blocking(fresh_database).await.expect("no panic")).await
+    pub async fn new() -> Self {
+        Self::in_database(spawn_blocking(fresh_database).await.expect("no panic")).await
     }
 
     /// # Panics
     /// If it cannot be made.
-    pub async fn on(database: TestDatabase) -> Self {
+    pub async fn in_database(database: TestDatabase) -> Self {
         let identity = StoreIdentity::new("12121212121212121212121212121212", &SystemRandomness);
         let place = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
         PostgresStore::init(&place, &identity, FLOOR).await.expect("a new store");

@@ -28,11 +28,11 @@ pub const MAX_EXECUTION: Duration = Duration::from_secs(2);
 impl SharedDatabase {
     /// # Panics
     /// If the file cannot be written.
-    pub fn at(url: &str) -> Self {
+    pub fn new(url: &str) -> Self {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let url_file = home.path().join("url");
         let sharing = Self { home, url_file };
-        sharing.moves_to(url);
+        sharing.set_url(url);
         sharing
     }
 
@@ -40,7 +40,7 @@ impl SharedDatabase {
     ///
     /// # Panics
     /// If the file cannot be written.
-    pub fn moves_to(&self, url: &str) {
+    pub fn set_url(&self, url: &str) {
         fs::write(&self.url_file, format!("{url}\n")).expect("our own folder");
         fs::set_permissions(&self.url_file, fs::Permissions::from_mode(0o600)).expect("our own file");
     }
@@ -68,14 +68,15 @@ impl SharedDatabase {
 
     /// The first of them, which makes the store and waits its quarantine out.
     pub async fn first(&self, launch: GuardLaunch, floor: u64) -> GuardLaunch {
-        self.guard(launch).made_from(floor).await
+        self.guard(launch).init_with_floor(floor).await
     }
 }
 
 impl GuardedSite {
     /// Two of its guards that share a store.
     pub async fn sharing(&self, sharing: &SharedDatabase) -> [GuardLaunch; 2] {
-        let launch = || GuardLaunch::before(self.site.origin.door("guard")).of(&self.ensemble);
+        let launch =
+            || GuardLaunch::for_upstream(self.site.origin.door("guard")).for_ensemble(&self.ensemble);
         [sharing.first(launch(), self.floor).await, sharing.guard(launch())]
     }
 
@@ -84,7 +85,7 @@ impl GuardedSite {
         self.policy(name, guards)
             .with("/upstreams/ledger/response_timeout", "4s")
             .with("/upstreams/ledger/connect_timeout", "500ms")
-            .cached()
+            .with_cached_hold()
     }
 
     pub async fn gateway_through(&self, name: &str, guards: &[SocketAddr]) -> Gateway {

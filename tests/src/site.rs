@@ -5,7 +5,7 @@ use std::{net::SocketAddr, thread, time::Duration};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
-    ensemble::over_tls::{everywhere, shared as secured_servers},
+    ensemble::over_tls::{is_enabled, shared as secured_servers},
     gateway::{Gateway, GatewayLaunch},
     origin::{AccountRule, Origin},
     policy::TestPolicy,
@@ -58,7 +58,7 @@ impl TestSite {
     }
 
     /// On a ZooKeeper of the test's own, which comes with it.
-    pub async fn on_its_own() -> (OwnZooKeeper, Self) {
+    pub async fn with_own_zookeeper() -> (OwnZooKeeper, Self) {
         let zookeeper = OwnZooKeeper::start();
         let site = Self::at(zookeeper.server.address()).await;
         (zookeeper, site)
@@ -81,7 +81,7 @@ impl TestSite {
     }
 
     fn shared(turn: TestSlot) -> Self {
-        if everywhere() { Self::over_tls(turn) } else { Self::new(zookeeper::shared(), turn) }
+        if is_enabled() { Self::over_tls(turn) } else { Self::new(zookeeper::shared(), turn) }
     }
 
     fn over_tls(turn: TestSlot) -> Self {
@@ -97,14 +97,14 @@ impl TestSite {
 
     /// With an upstream that compares tokens.
     #[must_use]
-    pub fn comparing(self) -> Self {
-        Self { origin: Origin::comparing(), ..self }
+    pub fn with_comparison(self) -> Self {
+        Self { origin: Origin::with_comparison(), ..self }
     }
 
     /// With an upstream that keeps accounts.
     #[must_use]
-    pub fn banking(self, rule: AccountRule) -> Self {
-        Self { origin: Origin::banking(rule), ..self }
+    pub fn with_accounts(self, rule: AccountRule) -> Self {
+        Self { origin: Origin::with_accounts(rule), ..self }
     }
 
     /// The policy of a gateway with a door of its own at the origin.
@@ -116,7 +116,7 @@ impl TestSite {
         let servers = secured_servers();
         let listed = policy.with("/zookeeper/servers", servers.addresses());
         let shown = listed.with("/zookeeper/tls", servers.known_as("gateways"));
-        if everywhere() { shown.with("/zookeeper/acl", "closed") } else { shown }
+        if is_enabled() { shown.with("/zookeeper/acl", "closed") } else { shown }
     }
 
     pub async fn gateway(&self, name: &str) -> Gateway {
@@ -125,15 +125,15 @@ impl TestSite {
 
     /// Like [`Site::policy`], with a session so long that its janitor does not come while a test looks: what is gone
     /// was removed by its own attempt.
-    pub fn unswept(&self, name: &str) -> TestPolicy {
+    pub fn policy_without_janitor(&self, name: &str) -> TestPolicy {
         self.policy(name).with("/zookeeper/session_timeout", "60s")
     }
 
     /// A gateway that stops at a failpoint once, for so long.
-    pub async fn pausing(&self, policy: &TestPolicy, failpoint: &str, pause: Duration) -> Gateway {
+    pub async fn gateway_paused_at(&self, policy: &TestPolicy, failpoint: &str, pause: Duration) -> Gateway {
         let action = format!("1*sleep({})", pause.as_millis());
         let gateway = GatewayLaunch::new(policy).failpoint(failpoint, &action).start().await;
-        gateway.becomes_ready().await;
+        gateway.wait_ready().await;
         gateway
     }
 

@@ -19,7 +19,7 @@ impl SmallDisk {
     ///
     /// # Panics
     /// If it cannot be mounted: only root can.
-    pub fn below(launch: &GuardLaunch, room: usize) -> Self {
+    pub fn mount_below(launch: &GuardLaunch, room: usize) -> Self {
         let store = fs::read(launch.store()).expect("there");
         let at = launch.home().to_owned();
         let size = format!("size={}", store.len() + room);
@@ -33,7 +33,7 @@ impl SmallDisk {
     ///
     /// # Panics
     /// If there is less room.
-    pub fn fills(&self, bytes: usize) {
+    pub fn fill(&self, bytes: usize) {
         fs::write(self.ballast(), vec![7; bytes]).expect("room for it");
     }
 
@@ -41,7 +41,7 @@ impl SmallDisk {
     ///
     /// # Panics
     /// If something else fails.
-    pub fn fills_up(&self) {
+    pub fn fill_up(&self) {
         let mut ballast = File::create(self.ballast()).expect("room for a name");
         while ballast.write_all(&[7; 512]).is_ok() {}
     }
@@ -50,7 +50,7 @@ impl SmallDisk {
     ///
     /// # Panics
     /// If nothing was.
-    pub fn makes_room(&self) {
+    pub fn free_space(&self) {
         fs::remove_file(self.ballast()).expect("there");
     }
 

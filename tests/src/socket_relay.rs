@@ -20,7 +20,7 @@ impl SocketRelay {
     ///
     /// # Panics
     /// If no port is free.
-    pub async fn to(path: &Path) -> (Self, SocketAddr) {
+    pub async fn to_socket(path: &Path) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let (address, path) = (listener.local_addr().expect("bound"), PathBuf::from(path));
         let running = tokio::spawn(async move {
@@ -40,7 +40,7 @@ impl SocketRelay {
     ///
     /// # Panics
     /// If somebody listens there.
-    pub fn from(path: &Path, service: SocketAddr) -> Self {
+    pub fn from_socket(path: &Path, service: SocketAddr) -> Self {
         let listener = UnixListener::bind(path).expect("a free path");
         Self(tokio::spawn(async move {
             loop {

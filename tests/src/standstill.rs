@@ -29,7 +29,7 @@ pub fn stop(group: u32) {
 ///
 /// # Panics
 /// If the group is not there.
-pub fn go_on(group: u32) {
+pub fn resume(group: u32) {
     signal(group, Signal::CONT);
 }
 

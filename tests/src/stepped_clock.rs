@@ -26,8 +26,8 @@ impl SteppedClock {
     ///
     /// # Panics
     /// If the library cannot be built: the Debian packages gcc and libc6-dev are needed.
-    pub fn right() -> Self {
-        let home = scratch::place();
+    pub fn start() -> Self {
+        let home = scratch::temp_dir();
         let moved = File::create(home.path().join("moved")).expect("a folder of ours");
         let clock = Self { home, moved };
         clock.write(0, 0);
@@ -51,7 +51,7 @@ impl SteppedClock {
     ///
     /// # Panics
     /// If it are centuries.
-    pub fn has_slept(&self, time: Duration) {
+    pub fn add_sleep(&self, time: Duration) {
         self.write(8, i64::try_from(time.as_nanos()).expect("less than centuries"));
     }
 
@@ -64,7 +64,7 @@ impl SteppedClock {
 /// Built once for all tests of this process.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| preloaded::built("stepped_clock/clock.c"))
+    BUILT.get_or_init(|| preloaded::build("stepped_clock/clock.c"))
 }
 
 #[cfg(test)]
@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn each_clock_is_moved_by_itself_and_one_stays() {
-        let clock = SteppedClock::right();
+        let clock = SteppedClock::start();
         let before = seen(&clock);
         clock.set_wall(-3600);
-        clock.has_slept(Duration::from_millis(60_500));
+        clock.add_sleep(Duration::from_millis(60_500));
         let after = seen(&clock);
         for (moved, by) in [0, 1, 2].map(|at| after[at] - before[at]).into_iter().zip([-3600.0, 60.5, 0.0]) {
             assert!((by..by + 20.0).contains(&moved), "{moved} instead of {by}: {before:?} {after:?}");

@@ -9,7 +9,7 @@ use crate::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     guard::{self, FLOOR, Guard, GuardFixture, StampedRequest},
-    guarded::quick,
+    guarded::with_short_times,
     held::HeldRequest,
     origin::{Act, Origin, OriginReply},
     policy::TestPolicy,
@@ -23,25 +23,26 @@ const KEPT: &[u8] = b"{\"id\": 7}";
 ///
 /// # Panics
 /// If it does something else.
-pub async fn guard_writes(beside: &GuardFixture, version: &Path) -> guard::GuardLaunch {
-    let launch = quick(beside.unmade().of_version(version).made_from(FLOOR).await);
+pub async fn write_guard_store(beside: &GuardFixture, version: &Path) -> guard::GuardLaunch {
+    let launch =
+        with_short_times(beside.uninitialized_launch().with_binary(version).init_with_floor(FLOOR).await);
     let guard = launch.start().await;
-    guard.becomes_ready().await;
+    guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("used", 20).post("/used")).await.status, 200);
     beside.origin.script("/done", [Act::now(OriginReply::with_body(KEPT).status(201))]);
     assert_eq!(guard.send(&StampedRequest::new("done", 20).once(1).post("/done")).await.status, 201);
     let lost = StampedRequest::new("lost", 20).once(2).post("/lost");
-    let HeldRequest { request, latch, .. } = beside.origin.holds_one(&guard, lost).await;
-    let launch = guard.dies().await;
+    let HeldRequest { request, latch, .. } = beside.origin.hold_request(&guard, lost).await;
+    let launch = guard.kill().await;
     request.result().await.expect_err("nobody is left to answer");
-    latch.let_go();
+    latch.release();
     launch
 }
 
 /// # Panics
 /// If the guard has forgotten any of it.
-pub async fn guard_knows(guard: &Guard, origin: &Origin) {
-    guard.becomes_ready().await;
+pub async fn assert_guard_store(guard: &Guard, origin: &Origin) {
+    guard.wait_ready().await;
     let before = origin.count("/done") + origin.count("/lost");
     let late = guard.send(&StampedRequest::new("used", 15).post("/used")).await;
     assert_eq!(told(&late), (412, "stale".into()));
@@ -55,12 +56,12 @@ pub async fn guard_knows(guard: &Guard, origin: &Origin) {
 }
 
 /// Of a gateway whose operations ZooKeeper remembers.
-pub fn remembering(site: &TestSite, name: &str) -> TestPolicy {
+pub fn policy_with_operations(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with("/routes/0/fence/once", json!({"store": "zookeeper"}))
 }
 
 /// Of a gateway that sits out what a holder has left behind.
-pub fn delaying(site: &TestSite, name: &str) -> TestPolicy {
+pub fn policy_with_delay(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/fencing", "delay")
         .with("/upstreams/ledger/delay", "60s")
@@ -77,33 +78,34 @@ fn pay(account: u8, operation: &str) -> TestRequest {
 ///
 /// # Panics
 /// If they do something else.
-pub async fn gateways_write(site: &TestSite, version: &Path, state: &Path) -> Vec<Value> {
+pub async fn write_gateway_state(site: &TestSite, version: &Path, state: &Path) -> Vec<Value> {
     let policy = site.policy("gw-0").with("/state_dir", state.display().to_string());
-    let gateway = GatewayLaunch::new(&policy).of_version(version).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy).with_binary(version).start().await;
+    gateway.wait_ready().await;
     // Further than a ZooKeeper that begins anew comes in the time of a test.
     for _ in 0..200 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/1")).await.status, 200);
     }
     gateway.signal(Signal::TERM);
     assert!(gateway.exit().await.success(), "{}", gateway.log());
-    let gateway = GatewayLaunch::new(&remembering(site, "gw-1")).of_version(version).start().await;
-    gateway.becomes_ready().await;
+    let gateway =
+        GatewayLaunch::new(&policy_with_operations(site, "gw-1")).with_binary(version).start().await;
+    gateway.wait_ready().await;
     assert_eq!(gateway.send(&pay(7, "done")).await.status, 200);
     killed_under(site, &gateway, pay(8, "lost")).await;
-    let gateway = GatewayLaunch::new(&delaying(site, "gw-2")).of_version(version).start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy_with_delay(site, "gw-2")).with_binary(version).start().await;
+    gateway.wait_ready().await;
     killed_under(site, &gateway, TestRequest::post("/pay/9")).await;
-    site.tree().await.lasting().await
+    site.tree().await.persistent_nodes().await
 }
 
 /// Returns when its session has ended.
 async fn killed_under(site: &TestSite, gateway: &Gateway, ask: TestRequest) {
-    let HeldRequest { request, latch, .. } = site.origin.holds_one(gateway, ask).await;
+    let HeldRequest { request, latch, .. } = site.origin.hold_request(gateway, ask).await;
     gateway.signal(Signal::KILL);
     request.result().await.expect_err("nobody is left to answer");
-    latch.let_go();
-    site.tree().await.no_lock_is_left().await;
+    latch.release();
+    site.tree().await.assert_no_locks().await;
 }
 
 /// By the word alone: the addresses in a refusal are those of its version.
@@ -114,20 +116,26 @@ fn told(answer: &ClientResponse) -> (u16, String) {
 
 /// # Panics
 /// If the gateways of this version have forgotten any of it.
-pub async fn gateways_know(site: &TestSite, version: &Path) {
+pub async fn assert_gateway_state(site: &TestSite, version: &Path) {
     let arrived = || [7, 8, 9].map(|account| site.origin.count(&format!("/pay/{account}")));
     let before = arrived();
-    let gateway =
-        GatewayLaunch::new(&remembering(site, "gw-3")).of_version(version).without_init().start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy_with_operations(site, "gw-3"))
+        .with_binary(version)
+        .without_init()
+        .start()
+        .await;
+    gateway.wait_ready().await;
     assert_eq!(told(&gateway.send(&pay(7, "done")).await), (409, "already-done".into()));
     assert_eq!(told(&gateway.send(&pay(8, "lost")).await), (409, "outcome-unknown".into()));
     // Gateways at one time have to agree how a request is fenced.
     gateway.signal(Signal::TERM);
     assert!(gateway.exit().await.success(), "{}", gateway.log());
-    let gateway =
-        GatewayLaunch::new(&delaying(site, "gw-4")).of_version(version).without_init().start().await;
-    gateway.becomes_ready().await;
+    let gateway = GatewayLaunch::new(&policy_with_delay(site, "gw-4"))
+        .with_binary(version)
+        .without_init()
+        .start()
+        .await;
+    gateway.wait_ready().await;
     assert_eq!(told(&gateway.send(&TestRequest::post("/pay/9")).await), (423, "delayed".into()));
     assert_eq!(arrived(), before, "it was done again");
 }

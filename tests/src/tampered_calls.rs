@@ -27,7 +27,7 @@ impl SyscallFaults {
     ///
     /// # Errors
     /// With the reason why that cannot be: `strace` is missing, or the kernel lets nobody look into processes.
-    pub async fn of(pid: u32, sync: SyncFault) -> Result<Self, String> {
+    pub async fn attach(pid: u32, sync: SyncFault) -> Result<Self, String> {
         spawn_blocking(move || Self::begin(pid, sync)).await.expect("no panic")
     }
 
@@ -52,18 +52,18 @@ impl SyscallFaults {
     }
 
     /// How many calls it has met.
-    pub fn met(&self) -> usize {
+    pub fn call_count(&self) -> usize {
         let log = self.0.log();
         log.lines().filter(|line| line.contains("(DELAYED)") || line.contains("(INJECTED)")).count()
     }
 
     /// Leaves the process alone again. How many calls it has met.
-    pub async fn ends(self) -> usize {
+    pub async fn detach(self) -> usize {
         let over = move || {
             // Asked to end it lets go of the process first.
             drop(self.0.signal(Signal::TERM));
             self.0.wait(PATIENCE);
-            self.met()
+            self.call_count()
         };
         spawn_blocking(over).await.expect("no panic")
     }
@@ -101,15 +101,15 @@ with tempfile.TemporaryFile() as file:
         let late = |line: &str| took(line).is_some_and(|time| time >= 300);
         let soon = |line: &str| took(line).is_some_and(|time| time < 300);
         says(soon);
-        let tampered = match SyscallFaults::of(keeps.pid(), SyncFault::Late(Duration::from_millis(300))).await
-        {
-            Ok(tampered) => tampered,
-            Err(why) => return println!("no tampering here: {why}"),
-        };
+        let tampered =
+            match SyscallFaults::attach(keeps.pid(), SyncFault::Late(Duration::from_millis(300))).await {
+                Ok(tampered) => tampered,
+                Err(why) => return println!("no tampering here: {why}"),
+            };
         says(late);
-        assert!(tampered.ends().await > 0);
+        assert!(tampered.detach().await > 0);
         says(soon);
-        let tampered = SyscallFaults::of(keeps.pid(), SyncFault::Failing).await.expect("as before");
+        let tampered = SyscallFaults::attach(keeps.pid(), SyncFault::Failing).await.expect("as before");
         // EIO
         says(|line| line == "failed 5");
         drop(tampered);

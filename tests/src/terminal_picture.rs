@@ -29,14 +29,14 @@ pub fn picture(title: &str, lines: &[&str]) -> String {
 </style>
 <rect class="page" x="0.5" y="0.5" width="{}" height="{}" rx="6"/>
 "##,
-        escaped(title),
+        escape_xml(title),
         width - 1,
         height - 1,
     );
     for (at, line) in lines.iter().enumerate() {
         let y = EDGE + (at + 1) * LETTER.1 - 5;
         if !line.is_empty() {
-            writeln!(svg, r#"<text x="{EDGE}" y="{y}" xml:space="preserve">{}</text>"#, escaped(line))
+            writeln!(svg, r#"<text x="{EDGE}" y="{y}" xml:space="preserve">{}</text>"#, escape_xml(line))
                 .expect("memory");
         }
     }
@@ -44,6 +44,6 @@ pub fn picture(title: &str, lines: &[&str]) -> String {
     svg
 }
 
-fn escaped(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -198,9 +198,9 @@ impl TlsTerminator {
             let (shown, seen, connections) = (shown.clone(), seen.clone(), connections.clone());
             tokio::spawn(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    let config = locked(&shown).clone();
+                    let config = lock(&shown).clone();
                     let task = tokio::spawn(pass(config, stream, door, seen.clone()));
-                    locked(&connections).push(task.abort_handle());
+                    lock(&connections).push(task.abort_handle());
                 }
             })
         };
@@ -208,25 +208,30 @@ impl TlsTerminator {
     }
 
     /// From the next connection on.
-    pub fn show(&self, signed: &SignedCertificate, clients: &ClientAuthMode<'_>, protocols: &[&str]) {
-        *locked(&self.shown) = config(signed, clients, protocols);
+    pub fn set_certificate(
+        &self,
+        signed: &SignedCertificate,
+        clients: &ClientAuthMode<'_>,
+        protocols: &[&str],
+    ) {
+        *lock(&self.shown) = config(signed, clients, protocols);
     }
 
-    pub fn seen(&self) -> Vec<TlsHandshake> {
-        locked(&self.seen).clone()
+    pub fn handshakes(&self) -> Vec<TlsHandshake> {
+        lock(&self.seen).clone()
     }
 }
 
 impl Drop for TlsTerminator {
     fn drop(&mut self) {
         self.listening.abort();
-        for connection in locked(&self.connections).iter() {
+        for connection in lock(&self.connections).iter() {
             connection.abort();
         }
     }
 }
 
-fn locked<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -239,7 +244,7 @@ async fn pass(
     let Ok(mut inside) = TlsAcceptor::from(config).accept(stream).await else { return };
     let (_, session) = inside.get_ref();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    locked(&seen).push(TlsHandshake {
+    lock(&seen).push(TlsHandshake {
         name: session.server_name().map(str::to_owned),
         protocol: session.alpn_protocol().map(text),
         client: session.peer_certificates().is_some(),

@@ -26,7 +26,7 @@ impl TestSite {
     ///
     /// # Panics
     /// If the request does not arrive, or has a token.
-    pub async fn passes_unlocked(&self, policy: TestPolicy) -> UnlockedRequest {
+    pub async fn hold_unlocked_request(&self, policy: TestPolicy) -> UnlockedRequest {
         let fencing = policy
             .with("/routes/0/match/path", "/pay")
             .with("/routes/0/fence/key", "account/{header.x-account}");

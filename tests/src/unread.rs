@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
-    client::TestRequest, ensemble::free_ports, gateway::write_policy, patience::patiently,
+    client::TestRequest, ensemble::free_ports, gateway::write_policy, patience::wait_until,
     policy::TestPolicy, process::binary, scratch,
 };
 
@@ -55,7 +55,7 @@ impl UnreadProcess {
     }
 
     async fn start(policy: TestPolicy, listener: &str, environment: &[&str], verb: &[&str]) -> Self {
-        let home = scratch::place();
+        let home = scratch::temp_dir();
         let [public, admin] = [0, 1].map(|n| SocketAddr::from(([127, 0, 0, 1], free_ports(2)[n])));
         let policy = policy.with(listener, public.to_string()).with("/admin/address", admin.to_string());
         let file = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -63,11 +63,11 @@ impl UnreadProcess {
         let child = run_unread(home.path(), environment, &arguments);
         // Polls: the process cannot tell.
         let ready = async {
-            while TestRequest::get("/ready").to(admin).await.map_or(0, |answer| answer.status) != 200 {
+            while TestRequest::get("/ready").send_to(admin).await.map_or(0, |answer| answer.status) != 200 {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        patiently("it to be ready", ready, || child.is_running()).await;
+        wait_until("it to be ready", ready, || child.is_running()).await;
         Self { child, public, admin, _home: home }
     }
 
@@ -75,7 +75,7 @@ impl UnreadProcess {
     ///
     /// # Panics
     /// If it has ended before.
-    pub async fn ends_within(self, most: Duration) -> bool {
+    pub async fn wait_end(self, most: Duration) -> bool {
         self.child.signal(Signal::TERM).expect("it runs");
         spawn_blocking(move || self.child.wait(most).is_some()).await.expect("no panic")
     }

@@ -46,7 +46,7 @@ impl AlertWatch {
 
     /// For a test about what is told of all that a Prometheus sees.
     pub async fn own() -> Self {
-        Self(Prometheus::in_a_hurry().await)
+        Self(Prometheus::start_hurried().await)
     }
 
     /// With jobs of its own.
@@ -58,7 +58,7 @@ impl AlertWatch {
 
     /// What fires now, or waits to.
     async fn alerts(&self) -> Vec<Value> {
-        let mut told = self.0.told("/api/v1/alerts", &[]).await;
+        let mut told = self.0.query_api("/api/v1/alerts", &[]).await;
         match told["data"]["alerts"].take() {
             Value::Array(alerts) => alerts,
             other => panic!("no alerts: {other}"),
@@ -71,7 +71,7 @@ impl WatchedInstallation<'_> {
     ///
     /// # Panics
     /// If they are not seen.
-    pub async fn looks_at(&self, targets: &[SocketAddr]) {
+    pub async fn set_targets(&self, targets: &[SocketAddr]) {
         for target in targets {
             let file = self.watch.0.targets().join(format!("{}-{}.json", self.job, target.port()));
             let told = json!([{"targets": [target.to_string()], "labels": {"job": self.job}}]);
@@ -81,8 +81,11 @@ impl WatchedInstallation<'_> {
             fs::rename(&beside, &file).expect("our own folder");
         }
         for target in targets {
-            self.sees(&format!("count_over_time(up{{job=\"{}\", instance=\"{target}\"}}[1m]) > 1", self.job))
-                .await;
+            self.wait_for_value(&format!(
+                "count_over_time(up{{job=\"{}\", instance=\"{target}\"}}[1m]) > 1",
+                self.job
+            ))
+            .await;
         }
     }
 
@@ -94,7 +97,7 @@ impl WatchedInstallation<'_> {
     ///
     /// # Panics
     /// If it does not in time.
-    pub async fn sees(&self, expression: &str) {
+    pub async fn wait_for_value(&self, expression: &str) {
         let seen = async {
             while self.watch.0.now(expression).await.is_empty() {
                 sleep(Duration::from_millis(100)).await;
@@ -108,7 +111,7 @@ impl WatchedInstallation<'_> {
     ///
     /// # Panics
     /// If it does not, or if what it says is not complete.
-    pub async fn fires(&self, alert: &str) -> FiringAlert {
+    pub async fn wait_firing(&self, alert: &str) -> FiringAlert {
         let fires = async {
             loop {
                 if let Some(found) = self.found(alert).await {
@@ -132,7 +135,7 @@ impl WatchedInstallation<'_> {
     ///
     /// # Panics
     /// If it goes on.
-    pub async fn ends(&self, firing: &FiringAlert) {
+    pub async fn wait_resolved(&self, firing: &FiringAlert) {
         let ends = async {
             while self.found(&firing.alert).await.is_some() {
                 sleep(Duration::from_millis(100)).await;

@@ -68,23 +68,27 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
     }
 
     /// From now on reads a little at a time.
-    pub fn slows_down(&mut self, pause: Duration) {
+    pub fn set_read_pause(&mut self, pause: Duration) {
         self.pause = Some(pause);
     }
 
     /// Waits for the first byte of the next message; false if the connection ended instead.
-    pub async fn begins(&mut self) -> io::Result<bool> {
+    pub async fn wait_first_byte(&mut self) -> io::Result<bool> {
         Ok(!self.ahead.is_empty() || self.more().await? > 0)
     }
 
     /// Start line and fields; the body is still to be read.
-    pub async fn head(&mut self) -> io::Result<WireMessage> {
+    pub async fn read_head(&mut self) -> io::Result<WireMessage> {
         let start = self.line().await?;
         Ok(WireMessage { start, fields: self.block().await?, ..WireMessage::default() })
     }
 
     /// Completes a message with its body and trailers.
-    pub async fn body(&mut self, message: &mut WireMessage, unframed: NoLengthMeaning) -> io::Result<()> {
+    pub async fn read_body(
+        &mut self,
+        message: &mut WireMessage,
+        unframed: NoLengthMeaning,
+    ) -> io::Result<()> {
         if message.chunked() {
             return self.chunks(message).await;
         }
@@ -100,7 +104,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
     }
 
     /// Everything up to the end of the connection, however it ends.
-    pub async fn rest(&mut self, rest: &mut Vec<u8>) {
+    pub async fn read_rest(&mut self, rest: &mut Vec<u8>) {
         loop {
             rest.append(&mut self.ahead);
             if !self.more().await.is_ok_and(|count| count > 0) {
@@ -110,7 +114,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
     }
 
     /// Resolves when the other side ends the connection, whatever it sends before.
-    pub async fn ended(&mut self) {
+    pub async fn wait_end(&mut self) {
         while self.more().await.is_ok_and(|count| count > 0) {}
     }
 
@@ -193,8 +197,8 @@ mod tests {
 
     async fn read(text: &str, unframed: NoLengthMeaning) -> io::Result<WireMessage> {
         let mut reader = MessageReader::new(text.as_bytes(), |_| {});
-        let mut message = reader.head().await?;
-        reader.body(&mut message, unframed).await?;
+        let mut message = reader.read_head().await?;
+        reader.read_body(&mut message, unframed).await?;
         Ok(message)
     }
 

@@ -42,16 +42,16 @@ impl ZombieFixture {
     /// # Panics
     /// If the accident does not happen as it has to.
     pub async fn start() -> Self {
-        Self::of(|policy| policy).await
+        Self::start_with(|policy| policy).await
     }
 
     /// With what `more` makes of the gateways' policies.
     ///
     /// # Panics
     /// If the accident does not happen as it has to.
-    pub async fn of(more: impl Fn(TestPolicy) -> TestPolicy) -> Self {
-        let site = TestSite::fresh().await.comparing();
-        site.origin.works_for(Duration::from_millis(4));
+    pub async fn start_with(more: impl Fn(TestPolicy) -> TestPolicy) -> Self {
+        let site = TestSite::fresh().await.with_comparison();
+        site.origin.set_work_time(Duration::from_millis(4));
         let policy = |name: &str| {
             let hold = json!({"mode": "cached", "linger": "2s", "max_local": 16, "max_hold": "50ms"});
             let policy = site.policy(name).with("/defaults/hold", hold).with("/routes/0/fence/wait", "120s");
@@ -62,10 +62,10 @@ impl ZombieFixture {
         let sleeper =
             GatewayLaunch::new(&policy("gw-1")).failpoint("after_proof_check", &sleeps).start().await;
         let other = GatewayLaunch::new(&policy("gw-2")).start().await;
-        tokio::join!(sleeper.becomes_ready(), other.becomes_ready());
+        tokio::join!(sleeper.wait_ready(), other.wait_ready());
         accident(&site, &sleeper, &other).await;
 
-        let latch = site.origin.holds(HELD);
+        let latch = site.origin.hold(HELD);
         let holder = other.begin(TestRequest::post(HELD));
         site.origin.request(HELD, 1).await;
         let waiting = vec![
@@ -94,7 +94,7 @@ impl ZombieFixture {
     pub async fn stop(mut self) -> Vec<AttemptResult> {
         let told = self.load.stop().await;
         if let Some((holder, latch)) = self.held.take() {
-            latch.let_go();
+            latch.release();
             self.waiting.push(holder);
         }
         for request in self.waiting {
@@ -107,7 +107,7 @@ impl ZombieFixture {
 /// The sleeper stands between its check and its write until its session is over and another one has the key.
 async fn accident(site: &TestSite, sleeper: &Gateway, other: &Gateway) {
     let late = sleeper.begin(TestRequest::post("/pay/accident"));
-    sleeper.stands_at("after_proof_check").await;
+    sleeper.wait_at_failpoint("after_proof_check").await;
     sleeper.signal(Signal::STOP);
     let newer = other.send(&TestRequest::post("/pay/accident")).await;
     assert_eq!(newer.status, 200, "{newer:?}");
@@ -115,5 +115,5 @@ async fn accident(site: &TestSite, sleeper: &Gateway, other: &Gateway) {
     let answer: ClientResponse = late.answer().await;
     assert_eq!(answer.status, 412, "{answer:?}");
     assert_eq!(site.origin.log().records.iter().filter(|record| record.stale).count(), 1);
-    sleeper.becomes_ready().await;
+    sleeper.wait_ready().await;
 }

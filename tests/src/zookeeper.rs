@@ -65,7 +65,7 @@ pub async fn last_zxid(server: SocketAddr) -> u64 {
 ///
 /// # Panics
 /// If the server does not answer.
-pub async fn received(server: SocketAddr) -> u64 {
+pub async fn packets_received(server: SocketAddr) -> u64 {
     let answer = ask(server, "srvr").await.expect("the server is up");
     let received = answer.lines().find_map(|line| line.strip_prefix("Received: "));
     received.expect("a server that serves").parse().expect("a number")

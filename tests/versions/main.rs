@@ -15,7 +15,9 @@ use fencegate_tests::{
     rolling_load::RollingLoad,
     scratch,
     site::TestSite,
-    stored::{delaying, gateways_know, gateways_write, guard_knows, guard_writes},
+    stored::{
+        assert_gateway_state, assert_guard_store, policy_with_delay, write_gateway_state, write_guard_store,
+    },
 };
 
 fn before() -> PathBuf {
@@ -30,27 +32,27 @@ fn both_ways() -> [(PathBuf, PathBuf); 2] {
 #[tokio::test]
 async fn a_guard_knows_what_the_other_version_wrote() {
     for (writes, reads) in both_ways() {
-        let beside = GuardFixture::fresh().await;
-        let guard = guard_writes(&beside, &writes).await.of_version(&reads).start().await;
-        guard_knows(&guard, &beside.origin).await;
+        let beside = GuardFixture::new().await;
+        let guard = write_guard_store(&beside, &writes).await.with_binary(&reads).start().await;
+        assert_guard_store(&guard, &beside.origin).await;
     }
 }
 
 #[tokio::test]
 async fn gateways_know_what_the_other_version_wrote() {
     for (writes, reads) in both_ways() {
-        let (site, state) = (TestSite::fresh().await, scratch::place());
-        gateways_write(&site, &writes, state.path()).await;
-        gateways_know(&site, &reads).await;
-        let policy = delaying(&site, "gw-5").with("/state_dir", state.path().display().to_string());
-        let gateway = GatewayLaunch::new(&policy).of_version(&reads).start().await;
-        gateway.becomes_ready().await;
+        let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
+        write_gateway_state(&site, &writes, state.path()).await;
+        assert_gateway_state(&site, &reads).await;
+        let policy = policy_with_delay(&site, "gw-5").with("/state_dir", state.path().display().to_string());
+        let gateway = GatewayLaunch::new(&policy).with_binary(&reads).start().await;
+        gateway.wait_ready().await;
         assert_eq!(gateway.send(&TestRequest::post("/pay/1")).await.status, 200);
     }
 }
 
 fn policy(site: &TestSite, name: &str, address: SocketAddr) -> TestPolicy {
-    site.policy(name).cached().with("/listeners/public/address", address.to_string())
+    site.policy(name).with_cached_hold().with("/listeners/public/address", address.to_string())
 }
 
 /// One version replaces the other, there and back again. While both run, they hand keys to each other.
@@ -58,24 +60,24 @@ fn policy(site: &TestSite, name: &str, address: SocketAddr) -> TestPolicy {
 async fn gateways_of_both_versions_take_turns_under_load_and_no_request_fails() {
     let (site, anywhere) = (TestSite::alone().await, SocketAddr::from(([127, 0, 0, 1], 0)));
     let mut gateway =
-        GatewayLaunch::new(&policy(&site, "gw-0", anywhere)).of_version(&before()).start().await;
-    gateway.becomes_ready().await;
+        GatewayLaunch::new(&policy(&site, "gw-0", anywhere)).with_binary(&before()).start().await;
+    gateway.wait_ready().await;
     let address = gateway.public;
     // Another gateway of the version before. It stays, so that keys are handed over all the time.
-    let stays = GatewayLaunch::new(&policy(&site, "gw-stays", anywhere)).of_version(&before()).start().await;
-    stays.becomes_ready().await;
-    let load = RollingLoad::on(&[address, stays.public]);
+    let stays = GatewayLaunch::new(&policy(&site, "gw-stays", anywhere)).with_binary(&before()).start().await;
+    stays.wait_ready().await;
+    let load = RollingLoad::start(&[address, stays.public]);
     for (round, version) in [binary(), before(), binary()].iter().enumerate() {
         let seen = site.origin.count("/read");
         site.origin.request("/read", seen + 20).await;
         let policy = policy(&site, &format!("gw-{}", round + 1), address);
-        let next = GatewayLaunch::new(&policy).of_version(version).beside().start().await;
-        next.becomes_ready().await;
+        let next = GatewayLaunch::new(&policy).with_binary(version).with_shared_address().start().await;
+        next.wait_ready().await;
         gateway.signal(Signal::TERM);
         assert_eq!(gateway.exit().await.code(), Some(0), "round {round}");
         gateway = next;
     }
-    let requests = load.ends(&site.origin).await;
+    let requests = load.finish(&site.origin).await;
     assert!(requests > 200, "not exercised: {requests} requests");
 }
 
@@ -83,14 +85,14 @@ async fn gateways_of_both_versions_take_turns_under_load_and_no_request_fails() 
 async fn gateway_and_guard_of_different_versions_understand_each_other() {
     for (gateways, guards) in both_ways() {
         let guarded = GuardedSite::fresh().await;
-        let guard = guarded.launch().await.of_version(&guards).start().await;
+        let guard = guarded.launch().await.with_binary(&guards).start().await;
         let policy = guarded.policy("gw-1", &[guard.public]);
-        let gateway = GatewayLaunch::new(&policy).of_version(&gateways).start().await;
-        gateway.becomes_ready().await;
+        let gateway = GatewayLaunch::new(&policy).with_binary(&gateways).start().await;
+        gateway.wait_ready().await;
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let token = answer.token().expect("a token");
-        guard.marked("account/7", token.number()).await;
+        guard.wait_watermark("account/7", token.number()).await;
     }
 }
 
@@ -105,7 +107,7 @@ async fn what_the_version_before_stores_is_kept() {
     let state = kept.join("state_dir");
     fs::create_dir_all(&state).expect("our own tree");
     let site = TestSite::fresh().await;
-    let nodes = gateways_write(&site, &before(), &state).await;
+    let nodes = write_gateway_state(&site, &before(), &state).await;
     let nodes: Vec<String> = nodes.iter().map(|node| format!("  {node}")).collect();
     fs::write(kept.join("nodes.json"), format!("[\n{}\n]\n", nodes.join(",\n"))).expect("our own tree");
     for left in fs::read_dir(&state).expect("our own tree").map(|entry| entry.expect("our own tree").path()) {
@@ -113,8 +115,8 @@ async fn what_the_version_before_stores_is_kept() {
             fs::remove_file(left).expect("our own tree");
         }
     }
-    let beside = GuardFixture::fresh().await;
-    let launch = guard_writes(&beside, &before()).await;
+    let beside = GuardFixture::new().await;
+    let launch = write_guard_store(&beside, &before()).await;
     let packed = Command::new("gzip").arg("-9nc").arg(launch.store()).output().expect("gzip");
     assert!(packed.status.success(), "{packed:?}");
     fs::write(kept.join("guard.redb.gz"), packed.stdout).expect("our own tree");

@@ -88,7 +88,7 @@ impl LedgerStore {
     /// When SQLite cannot open it.
     pub(crate) fn open(file: &Path, work_time: Duration) -> rusqlite::Result<Self> {
         let (writer, reader) = (connect(file, "FULL")?, connect(file, "FULL")?);
-        Ok(Self::of(writer, reader, work_time, None))
+        Ok(Self::new(writer, reader, work_time, None))
     }
 
     /// A temporary database, which is deleted with the process.
@@ -100,10 +100,10 @@ impl LedgerStore {
         let file = folder.path().join("ledger.sqlite");
         // Nothing here outlives the process, so nothing has to reach the disk.
         let (writer, reader) = (connect(&file, "OFF")?, connect(&file, "OFF")?);
-        Ok(Self::of(writer, reader, work_time, Some(folder)))
+        Ok(Self::new(writer, reader, work_time, Some(folder)))
     }
 
-    fn of(
+    fn new(
         writer: Connection,
         reader: Connection,
         work_time: Duration,
@@ -126,23 +126,23 @@ impl LedgerStore {
         match compare {
             Compare::Token => self.execute_fenced(order, stamp, RAISE_TOKEN),
             Compare::Number => self.execute_fenced(order, stamp, RAISE_NUMBER),
-            Compare::Off => self.execute_naively(order, stamp),
+            Compare::Off => self.execute_unfenced(order, stamp),
         }
     }
 
     /// The comparison, the effect and its record are one transaction.
     fn execute_fenced(&self, order: &Order, stamp: &Stamp, raise: &str) -> rusqlite::Result<OrderOutcome> {
-        let mut writer = locked(&self.writer);
+        let mut writer = lock_mutex(&self.writer);
         // Immediate takes the write lock first, so that the rows read below do not change before the commit.
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let begin_ns = now_ns();
-        if !self.claimed(&transaction, raise, &order.keys(), stamp, &order.operation)? {
+        if !self.claim_keys(&transaction, raise, &order.keys(), stamp, &order.operation)? {
             return Ok(OrderOutcome::Stale);
         }
 
         let before = balances(&transaction, order)?;
         thread::sleep(self.work_time);
-        let outcome = applied(&transaction, order, stamp, begin_ns, &before)?;
+        let outcome = apply_changes(&transaction, order, stamp, begin_ns, &before)?;
         // Committed even without an effect: a client was told "not enough", so no older request may succeed later.
         transaction.commit()?;
         Ok(outcome)
@@ -164,9 +164,9 @@ impl LedgerStore {
             Compare::Number => READ_NUMBER,
             Compare::Off => return self.balance(resource).map(Some),
         };
-        let mut writer = locked(&self.writer);
+        let mut writer = lock_mutex(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        if !self.claimed(&transaction, raise, &[resource.to_string()], stamp, "read")? {
+        if !self.claim_keys(&transaction, raise, &[resource.to_string()], stamp, "read")? {
             return Ok(None);
         }
         let there = balance(&transaction, resource)?;
@@ -175,7 +175,7 @@ impl LedgerStore {
     }
 
     /// Claims the fence. False if the request is stale; that refusal is counted.
-    fn claimed(
+    fn claim_keys(
         &self,
         transaction: &rusqlite::Transaction<'_>,
         statement: &str,
@@ -194,17 +194,17 @@ impl LedgerStore {
         let marks = "SELECT max(token, read_token) FROM marks WHERE key = ?1";
         let newest = transaction.query_row(marks, [&key], |row| row.get(0)).optional()?;
         let presented = stamp.token.map(|token| token.to_string());
-        self.refused(Refusal { operation: operation.to_owned(), key, presented, newest });
+        self.record_refusal(Refusal { operation: operation.to_owned(), key, presented, newest });
         Ok(false)
     }
 
     /// Read, work, write, without a transaction and without a comparison. Two runs at once lose one of the effects, and
     /// a late one overwrites a newer one. This is the accident that fencing prevents, kept here for the demo.
-    fn execute_naively(&self, order: &Order, stamp: &Stamp) -> rusqlite::Result<OrderOutcome> {
+    fn execute_unfenced(&self, order: &Order, stamp: &Stamp) -> rusqlite::Result<OrderOutcome> {
         let begin_ns = now_ns();
-        let before = balances(&locked(&self.reader), order)?;
+        let before = balances(&lock_mutex(&self.reader), order)?;
         thread::sleep(self.work_time);
-        applied(&locked(&self.writer), order, stamp, begin_ns, &before)
+        apply_changes(&lock_mutex(&self.writer), order, stamp, begin_ns, &before)
     }
 
     /// The balance in cents or units.
@@ -212,7 +212,7 @@ impl LedgerStore {
     /// # Errors
     /// When the database fails.
     pub(crate) fn balance(&self, resource: &Resource) -> rusqlite::Result<i64> {
-        balance(&locked(&self.reader), resource)
+        balance(&lock_mutex(&self.reader), resource)
     }
 
     /// The next executions after the one with the number `after`, oldest first, at most 1000.
@@ -220,7 +220,7 @@ impl LedgerStore {
     /// # Errors
     /// When the database fails.
     pub(crate) fn executions(&self, after: i64) -> rusqlite::Result<Vec<Execution>> {
-        let reader = locked(&self.reader);
+        let reader = lock_mutex(&self.reader);
         let mut statement = reader.prepare_cached(
             "SELECT sequence, operation, key, token, number, change, begin_ns, end_ns, effective
              FROM executions WHERE sequence > ?1 ORDER BY sequence LIMIT 1000",
@@ -243,11 +243,11 @@ impl LedgerStore {
 
     /// Refusals since the start of the process.
     pub(crate) fn refusals(&self) -> RefusalStats {
-        locked(&self.refusals).clone()
+        lock_mutex(&self.refusals).clone()
     }
 
-    fn refused(&self, refusal: Refusal) {
-        let mut refusals = locked(&self.refusals);
+    fn record_refusal(&self, refusal: Refusal) {
+        let mut refusals = lock_mutex(&self.refusals);
         refusals.stale += 1;
         refusals.latest = Some(refusal);
     }
@@ -274,7 +274,7 @@ fn balances(connection: &Connection, order: &Order) -> rusqlite::Result<Vec<i64>
 }
 
 /// Writes all new balances, or none if there is not enough. Writes the record in both cases.
-fn applied(
+fn apply_changes(
     connection: &Connection,
     order: &Order,
     stamp: &Stamp,
@@ -339,6 +339,6 @@ fn now_ns() -> i64 {
 }
 
 /// A poisoned lock does no harm: SQLite rolls an unfinished transaction back.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -55,7 +55,7 @@ impl Order {
         direction: Direction,
         amount: i64,
     ) -> Result<Self, ParseOrderError> {
-        checked(&operation, amount)?;
+        check_operation(&operation, amount)?;
         let amount = match direction {
             Direction::Give => amount,
             Direction::Take => -amount,
@@ -73,7 +73,7 @@ impl Order {
         operation: String,
         amount: i64,
     ) -> Result<Self, ParseOrderError> {
-        checked(&operation, amount)?;
+        check_operation(&operation, amount)?;
         if from == to {
             return Err(ParseOrderError::ToItself);
         }
@@ -89,7 +89,7 @@ impl Order {
     }
 }
 
-fn checked(operation: &str, amount: i64) -> Result<(), ParseOrderError> {
+fn check_operation(operation: &str, amount: i64) -> Result<(), ParseOrderError> {
     if operation.is_empty() || operation.chars().count() > 128 {
         return Err(ParseOrderError::Operation);
     }

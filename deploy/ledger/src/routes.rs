@@ -103,7 +103,7 @@ impl FromRequestParts<AppState> for Stamp {
 
     async fn from_request_parts(parts: &mut Parts, service: &AppState) -> Result<Self, Infallible> {
         let fence = parts.extensions.get::<Fence>().cloned();
-        Ok(fence.map_or_else(|| Self::offered(&parts.headers, &service.fields), Self::of))
+        Ok(fence.map_or_else(|| Self::from_headers(&parts.headers, &service.fields), Self::from_fence))
     }
 }
 
@@ -168,7 +168,7 @@ async fn sku(State(service): State<AppState>, Path(sku): Path<String>, stamp: St
 }
 
 async fn executions(State(service): State<AppState>, Query(page): Query<PageQuery>) -> ApiResult<Value> {
-    let executions = service.ask(move |book| book.executions(page.after)).await?;
+    let executions = service.run_blocking(move |book| book.executions(page.after)).await?;
     Ok(Json(json!({ "executions": executions })))
 }
 
@@ -190,7 +190,7 @@ impl AppState {
     /// The new balance of each resource, and the number of the execution.
     async fn execute(&self, order: Order, stamp: Stamp) -> Result<(Vec<i64>, i64), ApiError> {
         let compare = self.compare;
-        match self.ask(move |book| book.execute(&order, &stamp, compare)).await? {
+        match self.run_blocking(move |book| book.execute(&order, &stamp, compare)).await? {
             OrderOutcome::Done { balances, sequence } => Ok((balances, sequence)),
             OrderOutcome::Insufficient { available } => Err(ApiError::Insufficient { available }),
             OrderOutcome::Stale => Err(ApiError::Fence(Refusal::Stale)),
@@ -200,15 +200,15 @@ impl AppState {
     /// A read without a token is not compared. A read with one is in mode `shared`, and is refused if it is stale.
     async fn balance(&self, resource: Resource, stamp: Stamp) -> Result<i64, ApiError> {
         if stamp.fence.is_none() {
-            return self.ask(move |book| book.balance(&resource)).await;
+            return self.run_blocking(move |book| book.balance(&resource)).await;
         }
         let compare = self.compare;
-        let read = self.ask(move |book| book.read_fenced(&resource, &stamp, compare)).await?;
+        let read = self.run_blocking(move |book| book.read_fenced(&resource, &stamp, compare)).await?;
         read.ok_or(ApiError::Fence(Refusal::Stale))
     }
 
     /// SQLite blocks, so it runs on a thread for blocking work. The work goes on if the client hangs up.
-    async fn ask<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         question: impl FnOnce(&LedgerStore) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, ApiError> {

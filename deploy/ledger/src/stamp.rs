@@ -54,13 +54,13 @@ impl Compare {
 }
 
 impl Stamp {
-    pub(crate) fn of(fence: Fence) -> Self {
+    pub(crate) fn from_fence(fence: Fence) -> Self {
         let stamp = fence.stamp();
         Self { token: stamp.token, number: Some(stamp.number), fence: Some(fence) }
     }
 
     /// The fields as far as they can be read, for the record of a service that compares nothing.
-    pub(crate) fn offered(headers: &HeaderMap, fields: &FieldNames) -> Self {
+    pub(crate) fn from_headers(headers: &HeaderMap, fields: &FieldNames) -> Self {
         let one = |field| {
             let mut values = headers.get_all(field).iter();
             values.next().filter(|_| values.next().is_none())
@@ -87,7 +87,7 @@ mod tests {
         let offered = |name: &'static str, value: &str| {
             let mut map = HeaderMap::new();
             map.append(name, value.parse().unwrap());
-            let stamp = Stamp::offered(&map, &fields);
+            let stamp = Stamp::from_headers(&map, &fields);
             (stamp.token.is_some(), stamp.number.map(Number::as_i64))
         };
         assert_eq!(offered("fencing-token", "nonsense"), (false, None));

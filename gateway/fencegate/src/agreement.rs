@@ -28,12 +28,12 @@ use fencegate_policies::{
     key::ResourceKey,
     plan::{GatewayPlan, MixedPlans, Plan, RouteId},
     published::{FencedRoute, PlanDigest, RouteIdentity},
-    unlike::{ConflictReport, unlike},
+    unlike::{ConflictReport, find_conflicts},
 };
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-pub use self::fleet_report::{FleetReport, RouteAgreement, compared};
+pub use self::fleet_report::{FleetReport, RouteAgreement, compare};
 use self::standing_leases::ActiveLeases;
 use crate::metrics::Metrics;
 
@@ -43,7 +43,7 @@ pub struct PlanCompat {
     /// Grows before each possible change of the state.
     version: AtomicU64,
     /// Signals each news.
-    told: watch::Sender<()>,
+    changed: watch::Sender<()>,
     metrics: Arc<Metrics>,
 }
 
@@ -51,14 +51,14 @@ pub struct PlanCompat {
 struct State {
     mixed: MixedPlans,
     leases: ActiveLeases,
-    marks: HashMap<FencedRoute, RouteIndex>,
+    route_indices: HashMap<FencedRoute, RouteIndex>,
     sessions: HashMap<i64, SessionVerdict>,
     /// By the fingerprint of the published plan.
     plans: HashMap<String, ParsedPlan>,
     /// By two fingerprints: the routes of the first plan that the second plan locks in another way.
     compared: HashMap<(String, String), Arc<[usize]>>,
     /// The refused routes in the last report, with the gateways that cause the refusal.
-    said: BTreeMap<String, BTreeSet<String>>,
+    logged: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Stands for a published route. Equal routes have equal marks, also in two plans.
@@ -72,7 +72,7 @@ struct ParsedPlan {
     /// Its routes, and what stands for its patterns of leases.
     entries: Arc<[FencedRoute]>,
     /// The marks of the entries, in the same order.
-    marks: Arc<[RouteIndex]>,
+    indices: Arc<[RouteIndex]>,
 }
 
 /// The verdict about one session.
@@ -80,17 +80,17 @@ struct SessionVerdict {
     /// The routes that the session has published and will keep published.
     published: Arc<HashSet<RouteIndex>>,
     /// For each refused route, the gateways that cause the refusal.
-    because: HashMap<RouteIndex, BTreeSet<String>>,
+    conflicts: HashMap<RouteIndex, BTreeSet<String>>,
 }
 
 /// The verdicts about the routes of one plan.
 #[derive(Clone)]
 pub struct RouteVerdicts {
-    agreement: Arc<PlanCompat>,
+    compat: Arc<PlanCompat>,
     /// Of each route, where it fences.
-    marks: Arc<[Option<RouteIndex>]>,
+    indices: Arc<[Option<RouteIndex>]>,
     /// The last verdict about each route, so that a request needs no lock that workers share.
-    seen: RefCell<Vec<CachedVerdict>>,
+    cached: RefCell<Vec<CachedVerdict>>,
 }
 
 /// The sessions that a route was agreed for, at one version of the state.
@@ -114,53 +114,56 @@ pub enum RouteStatus {
 const MOST_KNOWN: usize = 64;
 
 impl PlanCompat {
-    pub fn of(gateway: &GatewayPlan, metrics: Arc<Metrics>) -> Arc<Self> {
-        let leases = ActiveLeases::by(&PlanDigest::of(&gateway.serving, gateway.leases.as_ref()), Vec::new());
+    pub fn new(gateway: &GatewayPlan, metrics: Arc<Metrics>) -> Arc<Self> {
+        let leases =
+            ActiveLeases::new(&PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref()), Vec::new());
         let state = RwLock::new(State { mixed: gateway.mixed, leases, ..State::default() });
-        Arc::new(Self { state, version: AtomicU64::new(1), told: watch::Sender::default(), metrics })
+        Arc::new(Self { state, version: AtomicU64::new(1), changed: watch::Sender::default(), metrics })
     }
 
     /// Hears of everything that is told from now on.
-    pub fn hears(&self) -> watch::Receiver<()> {
-        self.told.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Whether this session may take locks of this route, for callers without an [`Accord`].
-    pub fn standing(&self, session: i64, route: &FencedRoute) -> RouteStatus {
+    pub fn route_status(&self, session: i64, route: &FencedRoute) -> RouteStatus {
         let state = self.read();
         if state.mixed != MixedPlans::Refuse {
             return RouteStatus::Compatible;
         }
-        let Some(mark) = state.marks.get(route) else { return RouteStatus::Unknown };
-        state.standing(session, *mark)
+        let Some(mark) = state.route_indices.get(route) else { return RouteStatus::Unknown };
+        state.route_status(session, *mark)
     }
 
     /// The part of a plan that its sessions publish.
     pub fn publication(gateway: &GatewayPlan) -> PlanPublication {
-        PlanPublication::of(PlanDigest::of(&gateway.serving, gateway.leases.as_ref()).to_bytes())
+        PlanPublication::from_bytes(
+            PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
+        )
     }
 
     /// Another plan is in force.
-    pub fn turn_to(&self, gateway: &GatewayPlan) {
+    pub fn set_config(&self, gateway: &GatewayPlan) {
         self.write().mixed = gateway.mixed;
-        self.told.send_replace(());
+        self.changed.send_replace(());
     }
 
     /// From now on leases are granted by `plan`, and clients hold these keys by plans before it.
-    pub fn leases(&self, plan: &PlanDigest, held: Vec<ResourceKey>) {
-        self.write().leases = ActiveLeases::by(plan, held);
+    pub fn set_leases(&self, plan: &PlanDigest, held: Vec<ResourceKey>) {
+        self.write().leases = ActiveLeases::new(plan, held);
     }
 
-    pub fn accord(self: &Arc<Self>, plan: &Plan) -> RouteVerdicts {
+    pub fn route_verdicts(self: &Arc<Self>, plan: &Plan) -> RouteVerdicts {
         let mut state = self.write();
         let marks = plan.routes.routes().iter().map(|route| {
             let fence = route.fence.as_ref()?;
-            Some(state.mark(FencedRoute::of(route, fence, plan.upstream(route.upstream))))
+            Some(state.intern_route(FencedRoute::new(route, fence, plan.upstream(route.upstream))))
         });
         let marks: Arc<[_]> = marks.collect();
         drop(state);
         let seen = RefCell::new(vec![CachedVerdict::default(); marks.len()]);
-        RouteVerdicts { agreement: self.clone(), marks, seen }
+        RouteVerdicts { compat: self.clone(), indices: marks, cached: seen }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -175,27 +178,27 @@ impl PlanCompat {
     }
 
     /// Something was told of a session: the log and the metrics say so where it is news.
-    fn tells(&self, mut state: RwLockWriteGuard<'_, State>) {
-        let now = state.refused();
-        self.metrics.refused_routes(now.len());
-        if now != state.said {
-            tell::log(&now, state.mixed);
-            state.said = now;
+    fn publish(&self, mut state: RwLockWriteGuard<'_, State>) {
+        let now = state.refused_routes();
+        self.metrics.set_refused_routes(now.len());
+        if now != state.logged {
+            tell::log_refused(&now, state.mixed);
+            state.logged = now;
         }
         drop(state);
-        self.told.send_replace(());
+        self.changed.send_replace(());
     }
 }
 
 impl RouteVerdicts {
-    pub fn standing(&self, session: i64, route: RouteId) -> RouteStatus {
+    pub fn route_status(&self, session: i64, route: RouteId) -> RouteStatus {
         // Before the state: what changes meanwhile is looked at again.
-        let version = self.agreement.version.load(Acquire);
-        let seen = &mut self.seen.borrow_mut()[route.0];
+        let version = self.compat.version.load(Acquire);
+        let seen = &mut self.cached.borrow_mut()[route.0];
         if seen.version == version && seen.sessions.contains(&session) {
             return RouteStatus::Compatible;
         }
-        let standing = self.looked_up(session, route);
+        let standing = self.lookup(session, route);
         if seen.version != version {
             *seen = CachedVerdict { version, ..CachedVerdict::default() };
         }
@@ -205,37 +208,37 @@ impl RouteVerdicts {
         standing
     }
 
-    fn looked_up(&self, session: i64, route: RouteId) -> RouteStatus {
-        let state = self.agreement.read();
-        let Some(mark) = self.marks[route.0].filter(|_| state.mixed == MixedPlans::Refuse) else {
+    fn lookup(&self, session: i64, route: RouteId) -> RouteStatus {
+        let state = self.compat.read();
+        let Some(mark) = self.indices[route.0].filter(|_| state.mixed == MixedPlans::Refuse) else {
             return RouteStatus::Compatible;
         };
-        state.standing(session, mark)
+        state.route_status(session, mark)
     }
 
     /// Hears of everything that is told from now on.
-    pub fn hears(&self) -> watch::Receiver<()> {
-        self.agreement.hears()
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.compat.subscribe()
     }
 }
 
 impl PlanEvaluator for PlanCompat {
-    fn judge(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
+    fn evaluate(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
         let mut state = self.write();
         // We can read everything that we have written.
-        let Some(known) = state.known(ours) else { return };
+        let Some(known) = state.parse_plan(ours) else { return };
         let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
         for other in others.iter().filter(|other| other.age != PublishOrder::Younger) {
-            for at in state.unlike(ours, &known, other).iter() {
-                because.entry(known.marks[*at]).or_default().insert(other.gateway.clone());
+            for at in state.differing_routes(ours, &known, other).iter() {
+                because.entry(known.indices[*at]).or_default().insert(other.gateway.clone());
             }
         }
-        let published = Arc::new(known.marks.iter().copied().collect());
-        state.sessions.insert(session, SessionVerdict { published, because });
-        self.tells(state);
+        let published = Arc::new(known.indices.iter().copied().collect());
+        state.sessions.insert(session, SessionVerdict { published, conflicts: because });
+        self.publish(state);
     }
 
-    fn turns(
+    fn begin_switch(
         &self,
         session: i64,
         ours: &PlanPublication,
@@ -243,20 +246,22 @@ impl PlanEvaluator for PlanCompat {
         others: &[PeerSession],
     ) -> Result<(), String> {
         let mut state = self.write();
-        let (Some(now), Some(after)) = (state.known(ours), state.known(next)) else { return Ok(()) };
+        let (Some(now), Some(after)) = (state.parse_plan(ours), state.parse_plan(next)) else {
+            return Ok(());
+        };
         if state.mixed == MixedPlans::Refuse {
-            let essences: HashSet<RouteIdentity> = after.entries.iter().map(FencedRoute::essence).collect();
+            let essences: HashSet<RouteIdentity> = after.entries.iter().map(FencedRoute::identity).collect();
             let stays = |at: usize, leases: &ActiveLeases| {
                 let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
-                essences.contains(&now.entries[at].essence())
+                essences.contains(&now.entries[at].identity())
                     && pattern.is_none_or(|pattern| leases.is_granted(pattern))
             };
             let mut compared = HashSet::new();
             for other in others.iter().filter(|other| other.age == PublishOrder::Younger) {
-                let unlike = state.unlike(ours, &now, other);
+                let unlike = state.differing_routes(ours, &now, other);
                 // What runs on the others was waited for; and what we refuse already we may go on refusing.
                 let serves =
-                    |at: &&usize| stays(**at, &state.leases) && state.serves(session, now.marks[**at]);
+                    |at: &&usize| stays(**at, &state.leases) && state.is_serving(session, now.indices[**at]);
                 if let Some(at) = unlike.iter().find(serves) {
                     let route = &now.entries[*at].name;
                     return Err(format!(
@@ -264,77 +269,82 @@ impl PlanEvaluator for PlanCompat {
                         other.gateway
                     ));
                 }
-                let theirs = other.says.published().and_then(|theirs| state.known(theirs));
+                let theirs = other.says.publication().and_then(|theirs| state.parse_plan(theirs));
                 let theirs = theirs.map(|theirs| theirs.plan);
                 // The sessions of one gateway publish the same plan.
                 if theirs.as_ref().is_some_and(|theirs| !compared.insert(Arc::as_ptr(theirs))) {
                     continue;
                 }
-                if let Some(why) = state.leases.is_locked_otherwise(&now.plan, other, theirs.as_deref()) {
+                if let Some(why) = state.leases.conflict_reason(&now.plan, other, theirs.as_deref()) {
                     return Err(why);
                 }
             }
         }
         if let Some(verdict) = state.sessions.get_mut(&session) {
-            let left = after.marks.iter().filter(|mark| verdict.published.contains(mark)).copied();
+            let left = after.indices.iter().filter(|mark| verdict.published.contains(mark)).copied();
             verdict.published = Arc::new(left.collect());
         }
         drop(state);
         Ok(())
     }
 
-    fn ended(&self, session: i64) {
+    fn end_session(&self, session: i64) {
         let mut state = self.write();
         state.sessions.remove(&session);
-        self.tells(state);
+        self.publish(state);
     }
 }
 
 impl State {
-    fn standing(&self, session: i64, mark: RouteIndex) -> RouteStatus {
+    fn route_status(&self, session: i64, mark: RouteIndex) -> RouteStatus {
         match self.sessions.get(&session).filter(|verdict| verdict.published.contains(&mark)) {
             None => RouteStatus::Unknown,
-            Some(verdict) => match verdict.because.get(&mark) {
+            Some(verdict) => match verdict.conflicts.get(&mark) {
                 None => RouteStatus::Compatible,
-                Some(because) => RouteStatus::Incompatible(listed(because)),
+                Some(because) => RouteStatus::Incompatible(join_names(because)),
             },
         }
     }
 
-    fn mark(&mut self, route: FencedRoute) -> RouteIndex {
-        let next = RouteIndex(self.marks.len());
-        *self.marks.entry(route).or_insert(next)
+    fn intern_route(&mut self, route: FencedRoute) -> RouteIndex {
+        let next = RouteIndex(self.route_indices.len());
+        *self.route_indices.entry(route).or_insert(next)
     }
 
     /// `None` if this build cannot read it.
-    fn known(&mut self, publication: &PlanPublication) -> Option<ParsedPlan> {
+    fn parse_plan(&mut self, publication: &PlanPublication) -> Option<ParsedPlan> {
         if let Some(known) = self.plans.get(publication.fingerprint()) {
             return Some(known.clone());
         }
         let plan = Arc::new(PlanDigest::parse(publication.bytes()).ok()?);
         let entries: Arc<[FencedRoute]> = plan.entries().into();
-        let marks = entries.iter().map(|entry| self.mark(entry.clone())).collect();
+        let marks = entries.iter().map(|entry| self.intern_route(entry.clone())).collect();
         if self.plans.len() >= MOST_KNOWN {
             self.plans.clear();
         }
-        let known = ParsedPlan { plan, entries, marks };
+        let known = ParsedPlan { plan, entries, indices: marks };
         self.plans.insert(publication.fingerprint().to_owned(), known.clone());
         Some(known)
     }
 
     /// The indices of our entries that `other` locks in another way; all of them if that cannot be known.
-    fn unlike(&mut self, ours: &PlanPublication, plan: &ParsedPlan, other: &PeerSession) -> Arc<[usize]> {
+    fn differing_routes(
+        &mut self,
+        ours: &PlanPublication,
+        plan: &ParsedPlan,
+        other: &PeerSession,
+    ) -> Arc<[usize]> {
         let all = || (0..plan.entries.len()).collect();
         let PeerPlan::Published(theirs) = &other.says else { return all() };
         let pair = (ours.fingerprint().to_owned(), theirs.fingerprint().to_owned());
         if let Some(known) = self.compared.get(&pair) {
             return known.clone();
         }
-        let found: Arc<[usize]> = match self.known(theirs) {
+        let found: Arc<[usize]> = match self.parse_plan(theirs) {
             Some(there) => {
-                let ConflictReport { ours, unfinished } = unlike(&plan.plan, &there.plan);
+                let ConflictReport { ours, unfinished } = find_conflicts(&plan.plan, &there.plan);
                 if unfinished {
-                    tell::unfinished(&other.gateway);
+                    tell::log_incomplete_comparison(&other.gateway);
                 }
                 ours.into()
             }
@@ -347,31 +357,31 @@ impl State {
         found
     }
 
-    fn serves(&self, session: i64, route: RouteIndex) -> bool {
+    fn is_serving(&self, session: i64, route: RouteIndex) -> bool {
         let verdict = self.sessions.get(&session);
         verdict.is_some_and(|verdict| {
-            verdict.published.contains(&route) && !verdict.because.contains_key(&route)
+            verdict.published.contains(&route) && !verdict.conflicts.contains_key(&route)
         })
     }
 
     /// The routes that some session refuses, by name, with the gateways that cause it.
-    fn refused(&self) -> BTreeMap<String, BTreeSet<String>> {
+    fn refused_routes(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
-        for (mark, of) in self.sessions.values().flat_map(|verdict| &verdict.because) {
+        for (mark, of) in self.sessions.values().flat_map(|verdict| &verdict.conflicts) {
             because.entry(*mark).or_default().extend(of.iter().cloned());
         }
         if because.is_empty() {
             return BTreeMap::new();
         }
         let named = self
-            .marks
+            .route_indices
             .iter()
             .filter_map(|(route, mark)| Some((route.name.clone(), because.get(mark)?.clone())));
         named.collect()
     }
 }
 
-fn listed(names: &BTreeSet<String>) -> String {
+fn join_names(names: &BTreeSet<String>) -> String {
     names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 

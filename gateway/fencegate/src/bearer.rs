@@ -13,7 +13,7 @@ use aws_lc_rs::{
 };
 use tracing::{error, info};
 
-use fencegate_guard::ticket::{KeyFileError, secret};
+use fencegate_guard::ticket::{KeyFileError, read_secret};
 
 /// A token that callers must show. Clones share it.
 #[derive(Clone)]
@@ -47,24 +47,24 @@ impl fmt::Debug for BearerToken {
 
 impl BearerToken {
     pub fn open(file: &Path) -> Result<Self, BearerTokenError> {
-        let digest = Arc::new(RwLock::new(read(file)?));
+        let digest = Arc::new(RwLock::new(read_digest(file)?));
         Ok(Self { file: file.to_owned(), digest })
     }
 
     /// Compares in constant time.
-    pub fn is(&self, shown: &[u8]) -> bool {
+    pub fn matches(&self, shown: &[u8]) -> bool {
         let known = *self.digest.read().unwrap_or_else(PoisonError::into_inner);
-        verify_slices_are_equal(&known, &of(shown)).is_ok()
+        verify_slices_are_equal(&known, &digest_token(shown)).is_ok()
     }
 
     /// Follows changes of the file. If the new file cannot be used, the old token stays in force.
-    pub async fn follow(self) {
+    pub async fn watch_file(self) {
         let mut told = false;
         loop {
             tokio::time::sleep(LOOK).await;
             let file = self.file.clone();
             // Read on a thread of its own: a disk that hangs must not block the listener.
-            let Ok(found) = tokio::task::spawn_blocking(move || read(&file)).await else { continue };
+            let Ok(found) = tokio::task::spawn_blocking(move || read_digest(&file)).await else { continue };
             match found {
                 Ok(found) => {
                     told = false;
@@ -87,14 +87,14 @@ impl BearerToken {
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(2);
 
-fn read(file: &Path) -> Result<Digest, BearerTokenError> {
-    let text = secret(file)?;
+fn read_digest(file: &Path) -> Result<Digest, BearerTokenError> {
+    let text = read_secret(file)?;
     let token = text.trim_ascii();
     let good = token.len() >= LEAST && token.iter().all(u8::is_ascii_graphic);
-    if good { Ok(of(token)) } else { Err(BearerTokenError::Token { path: file.to_owned() }) }
+    if good { Ok(digest_token(token)) } else { Err(BearerTokenError::Token { path: file.to_owned() }) }
 }
 
-fn of(token: &[u8]) -> Digest {
+fn digest_token(token: &[u8]) -> Digest {
     let mut known = Digest::default();
     known.copy_from_slice(digest(&SHA256, token).as_ref());
     known

@@ -22,5 +22,5 @@ pub struct CallbackOrigin {
     pub origin: Option<Origin>,
     /// The ticket and the token as they came, for the gateway to which the request is forwarded.
     pub ticket: HeaderValue,
-    pub written: HeaderValue,
+    pub token_header: HeaderValue,
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use fencegate_guard::{
     postgres::{PostgresConfig, SCHEMA, UnusableDatabaseError},
-    ticket::{KeyFileError, secret},
+    ticket::{KeyFileError, read_secret},
 };
 use fencegate_policies::plan;
 use fencegate_process::client_tls::{self, ClientTlsError};
@@ -23,15 +23,15 @@ pub enum StoreConfigError {
 }
 
 /// Reads the files.
-pub(crate) fn place(from: &plan::PostgresLocation) -> Result<PostgresConfig, StoreConfigError> {
+pub(crate) fn load_store_config(from: &plan::PostgresLocation) -> Result<PostgresConfig, StoreConfigError> {
     let path = || from.url_file.clone();
-    let text =
-        String::from_utf8(secret(&from.url_file)?).map_err(|_| StoreConfigError::Lines { path: path() })?;
+    let text = String::from_utf8(read_secret(&from.url_file)?)
+        .map_err(|_| StoreConfigError::Lines { path: path() })?;
     let url = text.trim();
     if url.is_empty() || url.contains(char::is_whitespace) {
         return Err(StoreConfigError::Lines { path: path() });
     }
-    let secured = from.tls.as_ref().map(client_tls::config).transpose()?.map(Arc::new);
+    let secured = from.tls.as_ref().map(client_tls::client_config).transpose()?.map(Arc::new);
     PostgresConfig::parse(url, secured, SCHEMA)
         .map_err(|source| StoreConfigError::Url { path: path(), source })
 }

@@ -9,7 +9,7 @@ use fencegate_policies::not_after::NotAfter;
 pub struct DispatchWindow {
     pub not_after: NotAfter,
     /// How long it is.
-    pub left: Duration,
+    pub remaining: Duration,
     /// Whether the receiver verifies tickets, so that the ticket has to bound the time as well.
     pub is_signed: bool,
 }

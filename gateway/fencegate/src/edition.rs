@@ -16,8 +16,8 @@ pub use self::{
     term::{GenerationSwitch, KeyGeneration, RequestToken},
 };
 use self::{
-    kin::{KeyChange, TrackedUpstream, groups},
-    term::distinct,
+    kin::{KeyChange, TrackedUpstream, group_services},
+    term::dedup_generations,
 };
 
 /// One plan as all workers serve it.
@@ -27,15 +27,17 @@ pub struct ActiveConfig {
     pub fleets: Arc<Upstreams>,
     /// The service of each upstream of the plan, by its number. Behind these, the services of older plans that still
     /// have requests under way.
-    known: Vec<TrackedUpstream>,
+    upstreams: Vec<TrackedUpstream>,
     /// Terms of requests that may now belong to another route. Only the request itself could tell to which one.
-    moved: Vec<Arc<KeyGeneration>>,
+    moved_generations: Vec<Arc<KeyGeneration>>,
 }
 
 impl ActiveConfig {
-    pub fn first(plan: Arc<Plan>, fleets: Arc<Upstreams>) -> Arc<Self> {
-        let known = kin::upstreams(&plan).map(|upstream| upstream.within(KeyGeneration::open())).collect();
-        Arc::new(Self { plan, fleets, known, moved: Vec::new() })
+    pub fn initial(plan: Arc<Plan>, fleets: Arc<Upstreams>) -> Arc<Self> {
+        let known = kin::upstream_locations(&plan)
+            .map(|upstream| upstream.with_generation(KeyGeneration::new_open()))
+            .collect();
+        Arc::new(Self { plan, fleets, upstreams: known, moved_generations: Vec::new() })
     }
 
     /// The edition after `old`, and the terms in it that are to be opened. `rekeyed`: routes of either plan whose requests
@@ -50,7 +52,7 @@ impl ActiveConfig {
     /// known; and requests to it still begin until the workers have turned to the new plan. It may also come back
     /// under another name and at another endpoint, or its requests may go to another route some plans later. So where
     /// requests change their route, they also wait for all former terms in which requests changed their route.
-    pub fn after(
+    pub fn successor(
         old: &Self,
         plan: Arc<Plan>,
         fleets: Arc<Upstreams>,
@@ -58,11 +60,11 @@ impl ActiveConfig {
     ) -> (Arc<Self>, Vec<GenerationSwitch>) {
         let mut openings = Vec::new();
         let (mut known, mut left) = (vec![None; plan.upstreams.len()], Vec::new());
-        let mut moved = old.still_moved();
-        for group in groups((&old.plan, old.still_known()), &plan, rekeyed) {
-            let mut before = group.terms();
+        let mut moved = old.unfinished_moved();
+        for group in group_services((&old.plan, old.tracked_upstreams()), &plan, rekeyed) {
+            let mut before = group.generations();
             if group.keys == KeyChange::Moved {
-                moved = distinct(moved.into_iter().chain(before));
+                moved = dedup_generations(moved.into_iter().chain(before));
                 before = moved.clone();
             }
             if group.after.is_empty() {
@@ -70,65 +72,68 @@ impl ActiveConfig {
                 continue;
             }
             let term = match before.as_slice() {
-                [] => KeyGeneration::open(),
-                _ if failpoint::is_off("rule_inheritance") => KeyGeneration::open(),
+                [] => KeyGeneration::new_open(),
+                _ if failpoint::is_off("rule_inheritance") => KeyGeneration::new_open(),
                 [same] if group.keys == KeyChange::Same => same.clone(),
                 _ => {
-                    let (term, opening) = KeyGeneration::behind(before);
+                    let (term, opening) = KeyGeneration::new_after(before);
                     openings.push(opening);
                     term
                 }
             };
-            left.extend(group.gone().into_iter().map(|gone| gone.within(term.clone())));
+            left.extend(group.removed_upstreams().into_iter().map(|gone| gone.with_generation(term.clone())));
             for (number, upstream) in group.after {
-                known[number] = Some(upstream.within(term.clone()));
+                known[number] = Some(upstream.with_generation(term.clone()));
             }
         }
         let known = known.into_iter().map(|known| known.expect("each upstream is in one group"));
-        (Arc::new(Self { known: known.chain(left).collect(), plan, fleets, moved }), openings)
+        (
+            Arc::new(Self { upstreams: known.chain(left).collect(), plan, fleets, moved_generations: moved }),
+            openings,
+        )
     }
 
     /// The terms of plans before `new`, whose requests hold locks that `new` does not know any more.
-    pub fn left(old: &Self, new: &Self) -> Vec<Arc<KeyGeneration>> {
+    pub fn dropped_generations(old: &Self, new: &Self) -> Vec<Arc<KeyGeneration>> {
         let stay = |term: &Arc<KeyGeneration>| {
-            new.known[..new.plan.upstreams.len()].iter().any(|known| Arc::ptr_eq(&known.term, term))
+            new.upstreams[..new.plan.upstreams.len()].iter().any(|known| Arc::ptr_eq(&known.generation, term))
         };
-        let before = old.known.iter().map(|known| &known.term).chain(&old.moved);
-        distinct(before.filter(|term| !stay(term)).cloned())
+        let before = old.upstreams.iter().map(|known| &known.generation).chain(&old.moved_generations);
+        dedup_generations(before.filter(|term| !stay(term)).cloned())
     }
 
     /// Nothing begins in these terms: the workers have turned since.
-    fn still_moved(&self) -> Vec<Arc<KeyGeneration>> {
-        self.moved.iter().filter(|term| !term.is_over()).cloned().collect()
+    fn unfinished_moved(&self) -> Vec<Arc<KeyGeneration>> {
+        self.moved_generations.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
     /// All known services but those that an older plan left and whose requests are over. No worker takes a request
     /// for these any more. For a service of the present plan a request may come at any time.
-    fn still_known(&self) -> Vec<&TrackedUpstream> {
-        let (in_plan, left) = self.known.split_at(self.plan.upstreams.len());
-        in_plan.iter().chain(left.iter().filter(|left| !left.term.is_over())).collect()
+    fn tracked_upstreams(&self) -> Vec<&TrackedUpstream> {
+        let (in_plan, left) = self.upstreams.split_at(self.plan.upstreams.len());
+        in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
     }
 
     /// True if some route fences requests to the service behind `upstream`. Two names count as one service if the
     /// file shows that, or if both resolve to a common address. If that cannot be found out within a second, it
     /// counts as true.
     pub async fn leads_to_fence(&self, upstream: UpstreamId) -> bool {
-        self.plan.upstream(upstream).service.is_fenced || self.fleets.meets_fenced(upstream).await
+        self.plan.upstream(upstream).service.is_fenced || self.fleets.overlaps_fenced(upstream).await
     }
 
     /// Counts a fenced request. Keep this as long as anything of the request runs.
-    pub fn runs(&self, upstream: UpstreamId) -> RequestToken {
-        self.known[upstream.0].term.runs()
+    pub fn track_request(&self, upstream: UpstreamId) -> RequestToken {
+        self.upstreams[upstream.0].generation.track_request()
     }
 
     /// True if a fenced request to `upstream` need not wait.
     pub fn is_open(&self, upstream: UpstreamId) -> bool {
-        self.known[upstream.0].term.is_open()
+        self.upstreams[upstream.0].generation.is_open()
     }
 
     /// Returns when everything is over that began under other keys, and may be about a resource of `upstream`.
-    pub async fn opened(&self, upstream: UpstreamId) {
-        self.known[upstream.0].term.opened().await;
+    pub async fn wait_open(&self, upstream: UpstreamId) {
+        self.upstreams[upstream.0].generation.wait_open().await;
     }
 }
 

@@ -44,7 +44,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Frontend {
     /// Looked up for each request, so that a reload can replace it between two requests.
-    desk: Rc<RefCell<PipelineInstance>>,
+    pipeline: Rc<RefCell<PipelineInstance>>,
     role: Role,
     /// The process drains. Every answer asks this, so each worker has its own flag: the token has a lock that all
     /// workers share.
@@ -54,10 +54,10 @@ pub struct Frontend {
 /// The steps of one plan, and the counts of its requests.
 #[derive(Clone)]
 pub struct PipelineInstance {
-    steps: Rc<dyn Pipeline>,
+    handler: Rc<dyn Pipeline>,
     metrics: Rc<WorkerMetrics>,
-    audience: Option<Rc<PlanSinks>>,
-    entering: Rc<EntryCounter>,
+    sinks: Option<Rc<PlanSinks>>,
+    entries: Rc<EntryCounter>,
 }
 
 /// The role in which this process answers.
@@ -74,20 +74,20 @@ pub enum Role {
 
 impl Role {
     /// Whoever sends to it reads the words of its refusals.
-    fn refuses_in_words(self) -> bool {
+    fn sends_refusal_reason(self) -> bool {
         matches!(self, Self::Guard | Self::Filter)
     }
 }
 
 impl PipelineInstance {
     pub fn new(steps: impl Handler<RawRequest>, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { steps: Rc::new(steps), metrics, audience: None, entering: Rc::default() }
+        Self { handler: Rc::new(steps), metrics, sinks: None, entries: Rc::default() }
     }
 
     /// Reports each request to `audience`.
     #[must_use]
-    pub fn telling(self, audience: Option<Rc<PlanSinks>>) -> Self {
-        Self { audience, ..self }
+    pub fn with_sinks(self, audience: Option<Rc<PlanSinks>>) -> Self {
+        Self { sinks: audience, ..self }
     }
 }
 
@@ -100,36 +100,44 @@ impl Frontend {
             drain.cancelled().await;
             noted.set(true);
         });
-        Self { desk: Rc::new(RefCell::new(desk)), role, drains }
+        Self { pipeline: Rc::new(RefCell::new(desk)), role, drains }
     }
 
     /// Uses `desk` from the next request on; requests that have begun stay where they are. The returned future ends
     /// when every request that has looked up the old desk is counted under its plan.
-    pub fn turn_to(&self, desk: PipelineInstance) -> impl Future<Output = ()> + use<> {
-        let PipelineInstance { entering, .. } = self.desk.replace(desk);
-        async move { entering.nobody().await }
+    pub fn replace_pipeline(&self, desk: PipelineInstance) -> impl Future<Output = ()> + use<> {
+        let PipelineInstance { entries: entering, .. } = self.pipeline.replace(desk);
+        async move { entering.wait_empty().await }
     }
 
     /// The same steps, for connections of other gateways.
-    pub fn to_gateways(&self) -> Self {
+    pub fn for_peers(&self) -> Self {
         Self { role: Role::Peer, ..self.clone() }
     }
 }
 
 impl HttpHandler for Frontend {
-    fn answer(&self, asked: IncomingRequest) -> ResponseFuture {
+    fn handle(&self, asked: IncomingRequest) -> ResponseFuture {
         // No await in here: a request that is not counted has not seen this desk.
-        let PipelineInstance { steps, metrics, audience, entering } = self.desk.borrow().clone();
+        let PipelineInstance { handler: steps, metrics, sinks: audience, entries: entering } =
+            self.pipeline.borrow().clone();
         let entrance = entering.enter();
         let (role, drains) = (self.role, self.drains.clone());
-        steps.answer(PipelineRequest { asked, metrics, audience, role, drains, entrance })
+        steps.answer(PipelineRequest {
+            incoming: asked,
+            metrics,
+            sinks: audience,
+            role,
+            drains,
+            counted_entry: entrance,
+        })
     }
 
-    fn refuse(&self, refused: RequestRejection, took: Duration) -> Reply {
-        let (desk, refusal) = (self.desk.borrow(), Refusal::from(refused));
+    fn reject(&self, refused: RequestRejection, took: Duration) -> Reply {
+        let (desk, refusal) = (self.pipeline.borrow(), Refusal::from(refused));
         let route = desk.metrics.unrouted();
-        route.rejected(refusal.reason);
-        route.answered(refusal.status(), took);
+        route.record_rejection(refusal.reason);
+        route.record_response(refusal.status(), took);
         info!(reason = refusal.reason.word(), detail = %refusal.detail, "refused before it was a request");
         refusal.into_reply()
     }
@@ -137,12 +145,12 @@ impl HttpHandler for Frontend {
 
 /// A request, and the desk that serves it.
 struct PipelineRequest {
-    asked: IncomingRequest,
+    incoming: IncomingRequest,
     metrics: Rc<WorkerMetrics>,
-    audience: Option<Rc<PlanSinks>>,
+    sinks: Option<Rc<PlanSinks>>,
     role: Role,
     drains: Rc<Cell<bool>>,
-    entrance: CountedEntry,
+    counted_entry: CountedEntry,
 }
 
 /// All steps behind one pointer. Their type contains every step in the one before. Without the pointer, the code that
@@ -153,8 +161,15 @@ trait Pipeline {
 
 impl<S: Handler<RawRequest>> Pipeline for S {
     fn answer(self: Rc<Self>, visited: PipelineRequest) -> ResponseFuture {
-        let PipelineRequest { asked, metrics, audience, role, drains, entrance } = visited;
-        let IncomingRequest { http, peer, exchange, answering, head } = asked;
+        let PipelineRequest {
+            incoming: asked,
+            metrics,
+            sinks: audience,
+            role,
+            drains,
+            counted_entry: entrance,
+        } = visited;
+        let IncomingRequest { http, peer, exchange, tracker: answering, head } = asked;
         let goes_on = http.version() == Version::HTTP_2;
         // HTTP/1.0 has no interim answers, and other gateways do not wait for them.
         let goes_before = http.version() == Version::HTTP_11 && role != Role::Peer;
@@ -166,29 +181,31 @@ impl<S: Handler<RawRequest>> Pipeline for S {
             let begin = |audience| RequestReporter::begin(audience, http.method(), http.uri(), &peer, &notes);
             let entry = audience.as_ref().map(begin);
             let visit = InProgress::begin(metrics, notes.clone(), role, entry);
-            let says = goes_before.then(|| exchange.interims().cloned()).flatten();
+            let says = goes_before.then(|| exchange.informational().cloned()).flatten();
             if let Some(interims) = &says {
                 let saying = poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await;
                 notes.interims.get_or_init(|| saying);
             }
-            let answer = self.serve(RawRequest { http, notes: notes.clone(), peer }).await;
+            let answer = self.handle(RawRequest { http, notes: notes.clone(), peer }).await;
             // A request without a route ends here for its plan; its answer may still take long.
             notes.entrance.take();
             if let Some(interims) = &says {
-                poll_fn(|cx| interims.poll_over(cx)).await;
+                poll_fn(|cx| interims.poll_close(cx)).await;
             }
             let answer =
-                answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
-            let (mut reply, entry) = visit.end(answer);
+                answer.map_err(
+                    |refusal| if exchange.stalled.get() { slow_client_refusal(&refusal) } else { refusal },
+                );
+            let (mut reply, entry) = visit.finish(answer);
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
             if !goes_on && !switches && drains.get() {
                 // In HTTP/2 a frame says this.
                 reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(reply.map(|body| {
-                let body = answering.with(body);
+                let body = answering.observe(body);
                 match entry {
-                    Some(entry) => body.telling(Box::new(entry)),
+                    Some(entry) => body.with_observer(Box::new(entry)),
                     None => body,
                 }
             }))
@@ -197,7 +214,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
 }
 
 /// Only the client is to blame: it did not send the rest of its body in time.
-fn slow(refusal: &Refusal) -> Refusal {
+fn slow_client_refusal(refusal: &Refusal) -> Refusal {
     let reason = match refusal.outcome() {
         Outcome::NotDispatched => Reason::SlowRequest,
         Outcome::Done | Outcome::Replayed | Outcome::Unknown => Reason::SlowUpload,
@@ -212,7 +229,7 @@ struct InProgress {
     role: Role,
     began: Instant,
     answered: bool,
-    entry: Option<RequestReporter>,
+    reporter: Option<RequestReporter>,
 }
 
 impl InProgress {
@@ -223,17 +240,17 @@ impl InProgress {
         entry: Option<RequestReporter>,
     ) -> Self {
         // In a gateway nothing waits before the route is known, and the request is counted with its route.
-        if role.refuses_in_words() {
-            notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
+        if role.sends_refusal_reason() {
+            notes.in_flight.replace(Some(metrics.unrouted().track_in_flight()));
         }
-        Self { metrics, notes, role, began: Instant::now(), answered: false, entry }
+        Self { metrics, notes, role, began: Instant::now(), answered: false, reporter: entry }
     }
 
     fn route(&self) -> &RouteMetrics {
         self.notes.route.get().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
     }
 
-    fn end(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<RequestReporter>) {
+    fn finish(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<RequestReporter>) {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         if answer.is_err() {
@@ -247,7 +264,7 @@ impl InProgress {
         let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
         let word =
-            answer.as_ref().err().filter(|_| self.role.refuses_in_words()).and_then(Refusal::word_of_guard);
+            answer.as_ref().err().filter(|_| self.role.sends_refusal_reason()).and_then(Refusal::guard_word);
         let stands_between = self.notes.came_by.get().filter(|_| answer.is_ok());
         let mut reply = answer.unwrap_or_else(|refusal| {
             self.log(&refusal);
@@ -260,7 +277,7 @@ impl InProgress {
         let knows = self.notes.fenced.get() || self.role != Role::Gateway;
         if told.is_none() && knows && self.role != Role::Filter {
             let told = refused.filter(|_| self.role != Role::Gateway);
-            stamp(reply.headers_mut(), &self.notes, outcome, told);
+            stamp_headers(reply.headers_mut(), &self.notes, outcome, told);
         }
         if self.role == Role::Peer {
             announce_trailers(&mut reply);
@@ -275,42 +292,43 @@ impl InProgress {
             reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));
         }
         if let Some(clock) = self.notes.shown_clock.get() {
-            reply.headers_mut().insert(FENCING_CLOCK, clock.value());
+            reply.headers_mut().insert(FENCING_CLOCK, clock.header_value());
         }
         if let Some(name) = self.notes.request_id.get() {
             reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| name.clone());
         }
         self.count(refused, outcome);
-        self.route().answered(reply.status(), self.began.elapsed());
+        self.route().record_response(reply.status(), self.began.elapsed());
         // The request is in flight until its whole answer has left.
-        let in_flight = self.notes.in_flight.take().unwrap_or_else(|| self.metrics.unrouted().in_flight());
+        let in_flight =
+            self.notes.in_flight.take().unwrap_or_else(|| self.metrics.unrouted().track_in_flight());
         let in_flight = (in_flight, self.notes.permit.get().cloned());
-        let reply = reply.map(|body| body.holding(in_flight));
-        let mut entry = self.entry.take();
+        let reply = reply.map(|body| body.keep_until_complete(in_flight));
+        let mut entry = self.reporter.take();
         if let Some(entry) = &mut entry {
-            entry.answered(self.route().name(), reply.status(), outcome, refused);
+            entry.record_response(self.route().name(), reply.status(), outcome, refused);
         }
         (reply, entry)
     }
 
     fn count(&self, refused: Option<Reason>, outcome: Outcome) {
         if let Some(reason) = refused {
-            self.route().rejected(reason);
+            self.route().record_rejection(reason);
             if matches!(reason, Reason::SlowRequest | Reason::SlowUpload) {
-                self.metrics.clients().timed_out(TimeLimit::RequestBody);
+                self.metrics.clients().record_timeout(TimeLimit::RequestBody);
             }
         }
         if outcome == Outcome::Unknown {
-            self.route().outcome_unknown();
+            self.route().record_unknown_outcome();
         }
     }
 
     fn log(&self, refusal: &Refusal) {
         info!(
             route = self.route().name(),
-            keys = self.notes.keys.get().map(|keys| shown::keys(keys)),
+            keys = self.notes.keys.get().map(|keys| shown::redact_keys(keys)),
             reason = refusal.reason.word(),
-            outcome = refusal.outcome().word(),
+            outcome = refusal.outcome().as_str(),
             detail = %refusal.detail.escape_debug(),
             waited = self.notes.waited.get().map(|waited| tracing::field::display(HumanDuration(waited))),
             "refused"
@@ -322,16 +340,16 @@ impl Drop for InProgress {
     fn drop(&mut self) {
         self.notes.in_flight.take();
         if !self.answered {
-            self.route().abandoned(self.began.elapsed());
+            self.route().record_abandoned(self.began.elapsed());
         }
     }
 }
 
 /// Stamps the token and the outcome. This comes last, after the fields of the upstream were cleaned.
-fn stamp(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outcome, refused: Option<Reason>) {
+fn stamp_headers(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outcome, refused: Option<Reason>) {
     let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
     if let Some(token) = notes.token.get() {
-        headers.insert(FENCING_TOKEN, ascii(&token.text()));
+        headers.insert(FENCING_TOKEN, ascii(&token.to_ascii()));
         headers.insert(FENCING_NUMBER, HeaderValue::from(token.number()));
     }
     let replayed = notes.replayed.get();
@@ -346,7 +364,7 @@ fn stamp(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outcome, refu
         headers.insert(FENCING_OUTCOME, HeaderValue::from_static(DONE_AT_ONCE));
         return;
     }
-    let mut value = replayed.map_or(outcome, |_| Outcome::Replayed).word().to_owned();
+    let mut value = replayed.map_or(outcome, |_| Outcome::Replayed).as_str().to_owned();
     if replayed == Some(ReplayExtent::WithoutBody) {
         value.push_str("; body=omitted");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_http::entries::{append, entries};
+use fencegate_http::entries::{append, list_entries};
 use fencegate_process::randomness::Guid;
 use hyper::{
     HeaderMap, Version,
@@ -42,11 +42,11 @@ impl ViaName {
     }
 
     /// The hops that the request came through.
-    pub fn hops(&self, headers: &HeaderMap) -> ViaChain {
-        let mut hops = ViaChain { number: 0, round: false };
-        for entry in entries(headers, &VIA) {
-            hops.round |= words(entry).nth(1) == Some(self.name.as_bytes());
-            hops.number += 1;
+    pub fn chain(&self, headers: &HeaderMap) -> ViaChain {
+        let mut hops = ViaChain { count: 0, looped: false };
+        for entry in list_entries(headers, &VIA) {
+            hops.looped |= split_words(entry).nth(1) == Some(self.name.as_bytes());
+            hops.count += 1;
         }
         hops
     }
@@ -54,9 +54,9 @@ impl ViaName {
 
 /// The hops that `Via` names.
 pub struct ViaChain {
-    number: u32,
+    count: u32,
     /// One of them was this process.
-    pub round: bool,
+    pub looped: bool,
 }
 
 impl ViaChain {
@@ -64,15 +64,15 @@ impl ViaChain {
     ///
     /// # Errors
     /// The request was here before. It would go round until some limit ends it, and hold a lock each time.
-    pub fn end(self) -> Result<u32, Refusal> {
-        match self.round {
+    pub fn check_loop(self) -> Result<u32, Refusal> {
+        match self.looped {
             true => Err(Refusal::new(Reason::Loop, "the request has been here before")),
-            false => Ok(self.number),
+            false => Ok(self.count),
         }
     }
 }
 
-fn words(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_words(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
     entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
@@ -90,8 +90,8 @@ mod tests {
             headers.append(VIA, HeaderValue::from_static(entry));
         }
         append(&mut headers, VIA, other.entry(Version::HTTP_11));
-        assert_eq!(ours.hops(&headers).end().expect("not seen"), 4);
+        assert_eq!(ours.chain(&headers).check_loop().expect("not seen"), 4);
         append(&mut headers, VIA, ours.entry(Version::HTTP_2));
-        assert_eq!(ours.hops(&headers).end().expect_err("seen").reason, Reason::Loop);
+        assert_eq!(ours.chain(&headers).check_loop().expect_err("seen").reason, Reason::Loop);
     }
 }

@@ -11,7 +11,7 @@ use fencegate_http::share::QuotaPermit;
 #[derive(Debug, Clone)]
 pub struct ConcurrencyLimit {
     count: Rc<Cell<usize>>,
-    most: usize,
+    limit: usize,
 }
 
 /// One request in flight, until its answer has left in full.
@@ -23,18 +23,18 @@ pub struct Permit {
 }
 
 impl ConcurrencyLimit {
-    pub fn at_most(most: usize) -> Self {
-        Self { count: Rc::default(), most }
+    pub fn new(most: usize) -> Self {
+        Self { count: Rc::default(), limit: most }
     }
 
     /// The same counter, with the limit of another plan.
-    pub fn now_at_most(&self, most: usize) -> Self {
-        Self { count: self.count.clone(), most }
+    pub fn with_limit(&self, most: usize) -> Self {
+        Self { count: self.count.clone(), limit: most }
     }
 
-    pub(crate) fn enter(&self) -> Option<Permit> {
+    pub(crate) fn try_acquire(&self) -> Option<Permit> {
         let count = self.count.get();
-        (count < self.most).then(|| {
+        (count < self.limit).then(|| {
             self.count.set(count + 1);
             Permit { count: self.count.clone(), client: OnceCell::new() }
         })
@@ -43,7 +43,7 @@ impl ConcurrencyLimit {
 
 impl Permit {
     /// Counts the request for its client as well, until this permit ends.
-    pub(crate) fn share(&self, share: QuotaPermit) {
+    pub(crate) fn add_client_share(&self, share: QuotaPermit) {
         self.client.get_or_init(|| share);
     }
 }

@@ -26,7 +26,7 @@ const FIELDS: [&str; 3] = ["x-cache", "x-varnish", "x-amz-cf-id"];
 /// What in the fields of an answer shows an intermediary, such as `Server: nginx`; `None` where nothing does.
 ///
 /// Not every intermediary shows itself, and a service may have one of these fields of its own.
-pub fn shown_in(headers: &HeaderMap) -> Option<String> {
+pub fn detect(headers: &HeaderMap) -> Option<String> {
     let said = |name: &HeaderName| {
         let value = headers.get(name)?.as_bytes();
         Some(format!("{name}: {}", value.escape_ascii()))
@@ -51,8 +51,8 @@ mod tests {
 
     use super::*;
 
-    fn shown(name: &'static str, value: &'static str) -> Option<String> {
-        shown_in(&HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]))
+    fn describe(name: &'static str, value: &'static str) -> Option<String> {
+        detect(&HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]))
     }
 
     #[test]
@@ -68,7 +68,7 @@ mod tests {
             ("x-envoy-upstream-service-time", "3"),
             ("x-cache", "MISS"),
         ] {
-            assert_eq!(shown(name, value).as_deref(), Some(&*format!("{name}: {value}")));
+            assert_eq!(describe(name, value).as_deref(), Some(&*format!("{name}: {value}")));
         }
     }
 
@@ -83,7 +83,7 @@ mod tests {
             ("x-powered-by", "Express"),
             ("x-cached-by", "us"),
         ] {
-            assert_eq!(shown(name, value), None, "{name}: {value}");
+            assert_eq!(describe(name, value), None, "{name}: {value}");
         }
     }
 }

@@ -55,19 +55,19 @@ pub enum JsonClientError {
 }
 
 impl JsonClient {
-    pub fn of(address: SocketAddr) -> Self {
+    pub fn new(address: SocketAddr) -> Self {
         Self { address, host: address.to_string(), bearer: None, tls: None, connection: None }
     }
 
     /// Calls the other end by this name, which includes the port.
     #[must_use]
-    pub fn called(self, host: &str) -> Self {
+    pub fn with_host(self, host: &str) -> Self {
         Self { host: host.to_owned(), ..self }
     }
 
     /// Shows a token. A token that cannot stand in a field is not shown.
     #[must_use]
-    pub fn bearing(self, token: &[u8]) -> Self {
+    pub fn with_bearer(self, token: &[u8]) -> Self {
         let bearer = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
         let bearer = bearer.map(|mut value| {
             value.set_sensitive(true);
@@ -77,7 +77,7 @@ impl JsonClient {
     }
 
     #[must_use]
-    pub fn over(self, tls: impl Into<Arc<UpstreamTls>>) -> Self {
+    pub fn with_tls(self, tls: impl Into<Arc<UpstreamTls>>) -> Self {
         Self { tls: Some(tls.into()), ..self }
     }
 
@@ -88,7 +88,7 @@ impl JsonClient {
     /// # Errors
     /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
     pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonResponse, JsonClientError> {
-        self.ask(Method::GET, path, &[], Bytes::new(), timeout).await
+        self.request(Method::GET, path, &[], Bytes::new(), timeout).await
     }
 
     /// # Errors
@@ -99,14 +99,14 @@ impl JsonClient {
         body: &Value,
         timeout: Duration,
     ) -> Result<JsonResponse, JsonClientError> {
-        self.ask(Method::POST, path, &[], Bytes::from(body.to_string()), timeout).await
+        self.request(Method::POST, path, &[], Bytes::from(body.to_string()), timeout).await
     }
 
     /// A POST that must happen at most once, with this idempotency key.
     ///
     /// # Errors
     /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
-    pub async fn once(
+    pub async fn post_once(
         &mut self,
         path: &str,
         operation: &str,
@@ -114,14 +114,14 @@ impl JsonClient {
         timeout: Duration,
     ) -> Result<JsonResponse, JsonClientError> {
         let fields = [("idempotency-key", operation)];
-        self.ask(Method::POST, path, &fields, Bytes::from(body.to_string()), timeout).await
+        self.request(Method::POST, path, &fields, Bytes::from(body.to_string()), timeout).await
     }
 
     /// Any request, with further fields.
     ///
     /// # Errors
     /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
-    pub async fn ask(
+    pub async fn request(
         &mut self,
         method: Method,
         path: &str,
@@ -145,14 +145,14 @@ impl JsonClient {
         fields: &[(&str, &str)],
         body: Bytes,
     ) -> Result<JsonResponse, JsonClientError> {
-        let (answer, sender) = self.begin(method, path, fields, body).await?;
-        let answer = JsonResponse::of(answer).await?;
+        let (answer, sender) = self.send(method, path, fields, body).await?;
+        let answer = JsonResponse::from_response(answer).await?;
         self.connection = Some(sender);
         Ok(answer)
     }
 
     /// Sends a request and reads the head of the answer. The connection is free again when the body has been read.
-    async fn begin(
+    async fn send(
         &mut self,
         method: Method,
         path: &str,
@@ -182,7 +182,7 @@ impl JsonClient {
 }
 
 impl JsonResponse {
-    async fn of(answer: Response<Incoming>) -> Result<Self, JsonClientError> {
+    async fn from_response(answer: Response<Incoming>) -> Result<Self, JsonClientError> {
         let (head, body) = answer.into_parts();
         let body = body.collect().await?.to_bytes();
         let field = |name| Some(head.headers.get(name)?.to_str().ok()?.to_owned());
@@ -198,14 +198,14 @@ impl JsonClient {
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, JsonClientError> {
         let stream = TcpStream::connect(self.address).await.map_err(JsonClientError::Connect)?;
         stream.set_nodelay(true).map_err(JsonClientError::Connect)?;
-        let Some(tls) = &self.tls else { return over(stream).await };
+        let Some(tls) = &self.tls else { return handshake(stream).await };
         let (stream, _) =
             tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(JsonClientError::Tls)?;
-        over(stream).await
+        handshake(stream).await
     }
 }
 
-async fn over(
+async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<SendRequest<Full<Bytes>>, JsonClientError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fencegate_guard::ticket::{KeyFileError, secret};
+use fencegate_guard::ticket::{KeyFileError, read_secret};
 use fencegate_policies::plan::LogSettings;
 use fencegate_process::shown::KeySecret;
 
@@ -24,9 +24,9 @@ pub enum KeySecretError {
 ///
 /// # Errors
 /// The file cannot be used.
-pub fn open(log: &LogSettings) -> Result<Option<KeySecret>, KeySecretError> {
+pub fn load(log: &LogSettings) -> Result<Option<KeySecret>, KeySecretError> {
     let Some(path) = &log.key_secret_file else { return Ok(None) };
-    let content = secret(path)?;
+    let content = read_secret(path)?;
     let bytes = content.trim_ascii();
     if bytes.len() < LEAST {
         return Err(KeySecretError::Short { path: path.clone() });

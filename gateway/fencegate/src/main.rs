@@ -10,6 +10,6 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     #[cfg(feature = "failpoints")]
-    let _armed = fencegate_process::failpoint::armed_by_environment();
+    let _armed = fencegate_process::failpoint::arm_from_env();
     fencegate::cli::run()
 }

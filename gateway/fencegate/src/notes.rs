@@ -138,7 +138,7 @@ pub struct RequestContext {
 
 impl RequestContext {
     /// The request is being sent. The report about an earlier sending no longer counts.
-    pub fn sends(&self, at: Instant, upstream: &Arc<str>) {
+    pub fn record_sent(&self, at: Instant, upstream: &Arc<str>) {
         self.sent.replace(Some((at, upstream.clone())));
         self.upstream.set(None);
     }

@@ -2,19 +2,19 @@
 
 /// Whether a text is one line, in the order in which it is read.
 pub fn is_line(text: &str) -> bool {
-    !text.contains(misleads)
+    !text.contains(is_misleading)
 }
 
 /// Replaces what would be a command to a terminal, or would make another text of the line.
-pub fn visible(text: &str) -> String {
+pub fn sanitize(text: &str) -> String {
     text.chars()
-        .map(|character| if misleads(character) { char::REPLACEMENT_CHARACTER } else { character })
+        .map(|character| if is_misleading(character) { char::REPLACEMENT_CHARACTER } else { character })
         .collect()
 }
 
 /// Control characters, those that turn the direction of a text, that end a line, or that are not seen (Unicode, UAX 9 and UTR 36). Joiners
 /// (U+200C, U+200D) are not among them: words of some languages need them.
-fn misleads(character: char) -> bool {
+fn is_misleading(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -34,7 +34,7 @@ mod tests {
             "\u{6a9}\u{62a}\u{627}\u{628}\u{200c}\u{647}\u{627}",
             "👩\u{200d}💻",
         ] {
-            assert!(is_line(good) && visible(good) == good, "{good}");
+            assert!(is_line(good) && sanitize(good) == good, "{good}");
         }
         for bad in [
             '\n',
@@ -51,7 +51,7 @@ mod tests {
         ] {
             let text = format!("a{bad}b");
             assert!(!is_line(&text), "{bad:?}");
-            assert_eq!(visible(&text), "a\u{fffd}b");
+            assert_eq!(sanitize(&text), "a\u{fffd}b");
         }
     }
 }

@@ -8,17 +8,17 @@ mod guard_admin;
 
 /// The document of a gateway's admin listener.
 pub fn gateway() -> String {
-    gateway_admin::described().document()
+    gateway_admin::document().document()
 }
 
 /// The document of a guard's admin listener, and of the path at which it tells gateways who it is.
 pub fn guard() -> String {
-    guard_admin::described().document()
+    guard_admin::document().document()
 }
 
 /// The document of the lease interface.
 pub fn leases() -> String {
-    client_leases::described().document()
+    client_leases::document().document()
 }
 
 #[cfg(test)]

@@ -67,32 +67,32 @@ impl Refusal {
     }
 
     /// Names the operation by this reference.
-    pub fn about(self, reference: String) -> Self {
+    pub fn with_reference(self, reference: String) -> Self {
         Self { reference: Some(reference), ..self }
     }
 
     /// Tells the client what it can do.
-    pub fn advising(self, advice: impl Into<Cow<'static, str>>) -> Self {
+    pub fn with_advice(self, advice: impl Into<Cow<'static, str>>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
 
     /// Adds the status that the service answered when it executed the operation.
-    pub fn recorded(self, status: u16) -> Self {
+    pub fn with_recorded_status(self, status: u16) -> Self {
         Self { recorded: Some(status), ..self }
     }
 
     /// Adds the permitted methods.
-    pub fn allowing(self, methods: HeaderValue) -> Self {
+    pub fn with_allow(self, methods: HeaderValue) -> Self {
         Self { allow: Some(Box::new(methods)), ..self }
     }
 
     /// Another attempt cannot help before `rest` has passed.
-    pub fn after(self, rest: Duration) -> Self {
+    pub fn with_retry_after(self, rest: Duration) -> Self {
         Self { after: Some(rest), ..self }
     }
 
     /// Ends the tenure, although nothing of this request was dispatched.
-    pub fn retiring(self) -> Self {
+    pub fn with_retirement(self) -> Self {
         Self { retires: true, ..self }
     }
 
@@ -121,8 +121,8 @@ impl Refusal {
 
     /// `Fencing-Refusal`: the word by which a guard tells a gateway that it let nothing in, or how an earlier request
     /// ended. `None` for a refusal that came before the guard's own decision.
-    pub fn word_of_guard(&self) -> Option<&'static str> {
-        self.reason.is_of_a_guard().then(|| self.reason.word())
+    pub fn guard_word(&self) -> Option<&'static str> {
+        self.reason.is_guard_reason().then(|| self.reason.word())
     }
 
     /// The seconds after which another attempt may help, for a refusal that ends by itself. Never for an unknown
@@ -150,7 +150,7 @@ impl Refusal {
             title: self.reason.title(),
             status: self.status().as_u16(),
             reason: self.reason.word(),
-            outcome: self.outcome().word(),
+            outcome: self.outcome().as_str(),
             detail: self.advice.as_deref(),
             operation_ref: self.reference.as_deref(),
             recorded_status: self.recorded,
@@ -160,7 +160,7 @@ impl Refusal {
         *reply.status_mut() = self.status();
         let headers = reply.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        headers.insert(FENCING_OUTCOME, HeaderValue::from_static(self.outcome().word()));
+        headers.insert(FENCING_OUTCOME, HeaderValue::from_static(self.outcome().as_str()));
         if self.reason == Reason::LeaseCredentials {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

@@ -24,7 +24,7 @@ pub struct ClockOffset {
 
 impl ClockHeader {
     /// The value of the field: milliseconds since 1970, and the error in milliseconds.
-    pub fn value(&self) -> HeaderValue {
+    pub fn header_value(&self) -> HeaderValue {
         let text = format!("{};error={}", self.clock.unix_ms(), self.error.as_millis());
         HeaderValue::try_from(text).expect("digits and a word are visible ASCII")
     }
@@ -35,7 +35,7 @@ impl ClockOffset {
     ///
     /// The filter reads its clock when it answers. So the time at which the answer is here is compared, and not the
     /// middle of the exchange, which may have waited long for the service.
-    pub fn read(value: &HeaderValue, clock: &dyn Clock) -> Option<Self> {
+    pub fn parse(value: &HeaderValue, clock: &dyn Clock) -> Option<Self> {
         let (shown, error) = value.to_str().ok()?.split_once(";error=")?;
         let number = |text: &str| {
             let short = (1..=15).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -60,13 +60,13 @@ mod tests {
     #[test]
     fn a_shown_clock_is_read_as_an_offset() {
         let (theirs, ours) = (Arc::<ManualClock>::default(), ManualClock::default());
-        theirs.go(Duration::from_millis(5_250));
-        ours.go(Duration::from_secs(6));
-        let value = ClockHeader { clock: theirs, error: Duration::from_millis(500) }.value();
+        theirs.advance(Duration::from_millis(5_250));
+        ours.advance(Duration::from_secs(6));
+        let value = ClockHeader { clock: theirs, error: Duration::from_millis(500) }.header_value();
         assert_eq!(value, "5250;error=500");
-        assert_eq!(ClockOffset::read(&value, &ours), Some(ClockOffset { seconds: -0.75, error: 0.5 }));
+        assert_eq!(ClockOffset::parse(&value, &ours), Some(ClockOffset { seconds: -0.75, error: 0.5 }));
         for other in ["", "5", "5;error=", "-5;error=1", "5;error=1;more", "1234567890123456;error=1"] {
-            assert_eq!(ClockOffset::read(&HeaderValue::from_static(other), &ours), None, "{other}");
+            assert_eq!(ClockOffset::parse(&HeaderValue::from_static(other), &ours), None, "{other}");
         }
     }
 }

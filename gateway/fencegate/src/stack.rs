@@ -12,7 +12,7 @@ use crate::{
     front::RawRequest,
     hop_name::ViaName,
     in_flight::ConcurrencyLimit,
-    step::{BoxHandler, Handler, look, step},
+    step::{BoxHandler, Handler, map_request, middleware},
     steps::{
         self,
         arbitrate::{Admission, GuardAdmissionDeps},
@@ -50,105 +50,105 @@ pub struct PipelineDeps {
 }
 
 /// The steps of the gateway, in front of what sends a request upstream.
-pub fn gateway<N: Network>(
+pub fn gateway_pipeline<N: Network>(
     parts: PipelineDeps,
     routing: RoutingTable,
     fencing: FenceDeps<N>,
     forward: impl Handler<AuthorizedRequest<Rc<RequestGrant>>>,
 ) -> impl Handler<RawRequest> {
     let running = parts.running.clone();
-    decide(parts, routing, act(running, fencing, forward))
+    routing_pipeline(parts, routing, locking_pipeline(running, fencing, forward))
 }
 
 /// The first half of it: all that is decided by the plan and the request alone. `fencegate explain` asks the same
 /// steps, with nothing behind them.
-pub fn decide(
+pub fn routing_pipeline(
     parts: PipelineDeps,
     routing: RoutingTable,
     act: impl Handler<KeyedRequest>,
 ) -> impl Handler<RawRequest> {
     let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
-    let recording = Sampling::of(&parts.plan.log);
+    let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(look(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
-        .layer(look(parts.pass.clone(), steps::sibling::prove)) // another gateway asks whether we are who it means
-        .layer(look(HeadValidator::by(&parts.plan), steps::screen::screen)) // what cannot be forwarded safely ends here
-        .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
-        .layer(look(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
-        .layer(look(hop, steps::hop::hop)) // what has called it, our own word on the client; a request that goes round ends here
-        .layer(look(recording, steps::trace::trace))
-        .layer(look(parts.per_client, steps::limit::per_client)) // too many of one client
-        .layer_fn(BoxHandler::of)
-        .layer(step(parts.leases, steps::lease_questions::answer)) // what is asked of ourselves about leases ends here
-        .layer(step(routing, steps::route::route)) // below: route and path are fixed
-        .layer(step(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a slow client never holds a lock
-        .layer(step((), steps::key::key)) // below: the keys are fixed
-        .layer_fn(BoxHandler::of)
+        .layer(map_request(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
+        .layer(map_request(parts.pass.clone(), steps::sibling::answer_challenge)) // another gateway asks whether we are who it means
+        .layer(map_request(HeadValidator::new(&parts.plan), steps::screen::validate_head)) // what cannot be forwarded safely ends here
+        .layer(map_request(parts.plan.clone(), steps::hygiene::strip_headers)) // below: no hop-by-hop field, no foreign token
+        .layer(map_request(parts.pass, steps::sibling::verify_peer)) // another gateway shows that it is one
+        .layer(map_request(hop, steps::hop::hop)) // what has called it, our own word on the client; a request that goes round ends here
+        .layer(map_request(recording, steps::trace::trace))
+        .layer(map_request(parts.per_client, steps::limit::per_client)) // too many of one client
+        .layer_fn(BoxHandler::new)
+        .layer(middleware(parts.leases, steps::lease_questions::answer)) // what is asked of ourselves about leases ends here
+        .layer(middleware(routing, steps::route::route)) // below: route and path are fixed
+        .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a slow client never holds a lock
+        .layer(middleware((), steps::key::key)) // below: the keys are fixed
+        .layer_fn(BoxHandler::new)
         .service(act)
 }
 
 /// The second half: what holds locks and sends.
-fn act<N: Network>(
+fn locking_pipeline<N: Network>(
     running: TaskTracker,
     fencing: FenceDeps<N>,
     forward: impl Handler<AuthorizedRequest<Rc<RequestGrant>>>,
 ) -> impl Handler<KeyedRequest> {
     ServiceBuilder::new()
-        .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
+        .layer(middleware(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
         .layer_fn(Rc::new) // detach needs an owned rest
-        .layer(step(fencing, steps::fence::fence)) // below: the keys are ours
-        .layer_fn(BoxHandler::of)
+        .layer(middleware(fencing, steps::fence::fence)) // below: the keys are ours
+        .layer_fn(BoxHandler::new)
         .service(forward) // stamped last, nothing can strip it
 }
 
 /// The steps of the guard: the same, with the question whether the token is the newest in the place of the lock.
-pub fn guard<N: Network>(
+pub fn guard_pipeline<N: Network>(
     parts: PipelineDeps,
     claiming: ClaimDeps,
     checking: GuardAdmissionDeps<N>,
     forward: impl Handler<AuthorizedRequest<Admission>>,
 ) -> impl Handler<RawRequest> {
     let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
-    let recording = Sampling::of(&parts.plan.log);
+    let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(look(parts.in_flight, steps::limit::limit))
-        .layer(look(HeadValidator::by(&parts.plan), steps::screen::screen))
-        .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
-        .layer(look(hop, steps::hop::hop))
-        .layer(look(recording, steps::trace::trace))
-        .layer(step(claiming.clone(), steps::claim::announce)) // what gateways ask of the guard itself ends here
-        .layer(look(parts.per_client, steps::limit::per_client))
-        .layer_fn(BoxHandler::of)
-        .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified
-        .layer(step(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
-        .layer(step(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
+        .layer(map_request(parts.in_flight, steps::limit::limit))
+        .layer(map_request(HeadValidator::new(&parts.plan), steps::screen::validate_head))
+        .layer(map_request(parts.plan.clone(), steps::hygiene::strip_headers)) // the claim is taken off, and kept beside
+        .layer(map_request(hop, steps::hop::hop))
+        .layer(map_request(recording, steps::trace::trace))
+        .layer(middleware(claiming.clone(), steps::claim::announce)) // what gateways ask of the guard itself ends here
+        .layer(map_request(parts.per_client, steps::limit::per_client))
+        .layer_fn(BoxHandler::new)
+        .layer(middleware(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified
+        .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
+        .layer(middleware(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
-        .layer(step(checking, steps::arbitrate::arbitrate)) // below: announced durably, settled, in flight
-        .layer_fn(BoxHandler::of)
+        .layer(middleware(checking, steps::arbitrate::arbitrate)) // below: announced durably, settled, in flight
+        .layer_fn(BoxHandler::new)
         .service(forward)
 }
 
 /// The steps of a filter: the same, but for a moment in the place of the lock.
-pub fn filter(
+pub fn filter_pipeline(
     parts: PipelineDeps,
     filtering: FilterDeps,
     forward: impl Handler<AuthorizedRequest<Admission>>,
 ) -> impl Handler<RawRequest> {
     let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
-    let recording = Sampling::of(&parts.plan.log);
+    let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(look(filtering.clone(), steps::filter::show_clock)) // a refusal shows the clock as well
-        .layer(look(parts.in_flight, steps::limit::limit))
-        .layer(look(HeadValidator::by(&parts.plan), steps::screen::screen))
-        .layer(look(parts.plan.clone(), steps::hygiene::hygiene)) // our fields are taken off, and kept beside
-        .layer(look(hop, steps::hop::hop))
-        .layer(look(recording, steps::trace::trace))
-        .layer(look(parts.per_client, steps::limit::per_client))
-        .layer_fn(BoxHandler::of)
-        .layer(step(filtering.clone(), steps::filter::filter)) // below: it may be begun now, and our fields are back
-        .layer(step(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer))
-        .layer(step(filtering, steps::filter::begin)) // below: it is sent in time, or not at all
-        .layer_fn(BoxHandler::of)
+        .layer(map_request(filtering.clone(), steps::filter::show_clock)) // a refusal shows the clock as well
+        .layer(map_request(parts.in_flight, steps::limit::limit))
+        .layer(map_request(HeadValidator::new(&parts.plan), steps::screen::validate_head))
+        .layer(map_request(parts.plan.clone(), steps::hygiene::strip_headers)) // our fields are taken off, and kept beside
+        .layer(map_request(hop, steps::hop::hop))
+        .layer(map_request(recording, steps::trace::trace))
+        .layer(map_request(parts.per_client, steps::limit::per_client))
+        .layer_fn(BoxHandler::new)
+        .layer(middleware(filtering.clone(), steps::filter::filter)) // below: it may be begun now, and our fields are back
+        .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer))
+        .layer(middleware(filtering, steps::filter::begin)) // below: it is sent in time, or not at all
+        .layer_fn(BoxHandler::new)
         .service(forward)
 }
 
@@ -176,7 +176,7 @@ mod tests {
         peer::ConnectionInfo,
         upstream::{fleet::Upstreams, pool::Pool},
     };
-    use fencegate_lock::tenures::keeper::keeper;
+    use fencegate_lock::tenures::keeper::lock_manager;
     use fencegate_process::{
         clock::{MachineClock, SharedClock},
         randomness::{Guid, SystemRandomness},
@@ -192,13 +192,13 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
     struct NoopHandler;
 
     impl<In: 'static> Handler<In> for NoopHandler {
-        async fn serve(&self, _: In) -> Result<Reply, Refusal> {
+        async fn handle(&self, _: In) -> Result<Reply, Refusal> {
             Ok(Reply::new(Body::empty()))
         }
     }
 
     fn size<In>(rest: &impl Handler<In>, request: In) -> usize {
-        size_of_val(&rest.serve(request))
+        size_of_val(&rest.handle(request))
     }
 
     /// Each of them is made on the stack and copied into its box, with all that the rarest way through it would need.
@@ -207,9 +207,9 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
     fn what_is_boxed_for_a_request_is_small() {
         let gateway = load(POLICY).plan.expect("sound");
         let plan = Arc::new(gateway.serving.clone());
-        let all = Metrics::of_gateway(&gateway);
+        let all = Metrics::for_gateway(&gateway);
         let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
-        let edition = ActiveConfig::first(plan.clone(), Upstreams::to_look_at(&plan, all.endpoints()));
+        let edition = ActiveConfig::initial(plan.clone(), Upstreams::for_display(&plan, all.endpoints()));
         let clock: SharedClock = Arc::new(MachineClock);
         let guards = Arc::new(GuardRegistry::new(Arc::default()));
         let (running, drain) = (TaskTracker::new(), CancellationToken::new());
@@ -226,8 +226,8 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         };
         let fencing = FenceDeps::<Sockets> {
             courier: None,
-            keeper: keeper(clock.clone(), 1).0,
-            accord: PlanCompat::of(&gateway, all.clone()).accord(&plan),
+            keeper: lock_manager(clock.clone(), 1).0,
+            accord: PlanCompat::new(&gateway, all.clone()).route_verdicts(&plan),
             edition: edition.clone(),
             guards,
             tickets: None,
@@ -243,7 +243,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             leases: None,
         };
         let parts = PipelineDeps {
-            in_flight: ConcurrencyLimit::at_most(1),
+            in_flight: ConcurrencyLimit::new(1),
             per_client: ClientLimit { shares: Default::default(), most: None },
             hop: ViaName::new(Guid::new(&SystemRandomness)),
             plan: plan.clone(),
@@ -265,20 +265,21 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let sent = size::<AuthorizedRequest<Rc<RequestGrant>>>(&forward, held);
         let keyed =
             KeyedRequest { http: http(), notes: notes.clone(), plan: planned, upstream, fenced: None };
-        let acted = size(&act(running, fencing, forward), keyed);
-        let routing = RoutingTable::of(edition, metrics);
+        let acted = size(&locking_pipeline(running, fencing, forward), keyed);
+        let routing = RoutingTable::new(edition, metrics);
         let middle = ServiceBuilder::new()
-            .layer(step(routing.clone(), steps::route::route))
-            .layer(step(BufferConfig { plan: parts.plan.clone(), budget }, steps::buffer::buffer))
-            .layer(step((), steps::key::key))
-            .layer_fn(BoxHandler::of)
+            .layer(middleware(routing.clone(), steps::route::route))
+            .layer(middleware(BufferConfig { plan: parts.plan.clone(), budget }, steps::buffer::buffer))
+            .layer(middleware((), steps::key::key))
+            .layer_fn(BoxHandler::new)
             .service(NoopHandler);
         let (host, path) = (CanonicalHost::parse("a").expect("a host"), CanonicalPath::parse("/"));
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let peer = Rc::new(ConnectionInfo::at(local, local));
+        let peer = Rc::new(ConnectionInfo::new(local, local));
         let request = ValidatedRequest { http: http(), notes: notes.clone(), peer: peer.clone(), host, path };
         let routed = size(&middle, SanitizedRequest { request, presented: HeaderMap::new() });
-        let begun = size(&decide(parts, routing, NoopHandler), RawRequest { http: http(), notes, peer });
+        let begun =
+            size(&routing_pipeline(parts, routing, NoopHandler), RawRequest { http: http(), notes, peer });
         // What they are, and a little more; locks and second attempts are in the third one.
         for (size, most) in [(begun, 1152), (routed, 2048), (acted, 5120), (sent, 3584)] {
             assert!(size <= most, "{begun} bytes, then {routed}, {acted} and {sent}");

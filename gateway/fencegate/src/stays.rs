@@ -86,7 +86,7 @@ impl Default for RequestTracker {
 }
 
 impl RequestTracker {
-    pub fn begin(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, staying: &ActiveRequest) -> TrackGuard {
+    pub fn track(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, staying: &ActiveRequest) -> TrackGuard {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let present = Arc::new(TrackedRequest { number, staying: Mutex::new(staying.clone()) });
         for key in keys.iter() {
@@ -96,14 +96,14 @@ impl RequestTracker {
     }
 
     /// The requests at `key`, the oldest first.
-    pub fn here(&self, key: &ResourceKey) -> Vec<ActiveRequest> {
+    pub fn active(&self, key: &ResourceKey) -> Vec<ActiveRequest> {
         let mut here: Vec<_> = self.shard(key).here.get(key).into_iter().flatten().cloned().collect();
         here.sort_by_key(|present| present.number);
         here.into_iter().map(|present| unpoisoned(&present.staying).clone()).collect()
     }
 
     /// The last finished requests at `key`, the newest first.
-    pub fn over(&self, key: &ResourceKey, most: usize) -> Vec<FinishedRequest> {
+    pub fn finished(&self, key: &ResourceKey, most: usize) -> Vec<FinishedRequest> {
         let shard = self.shard(key);
         let of_key = shard.over.iter().rev().filter(|(other, _)| other == key);
         of_key.take(most).map(|(_, over)| over.clone()).collect()
@@ -132,12 +132,12 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl TrackGuard {
     /// The request has its keys.
-    pub fn works(&self) {
+    pub fn mark_granted(&self) {
         unpoisoned(&self.present.staying).works = Some(Instant::now());
     }
 
     /// The answer of the request is known. The request stays listed until its whole answer has left.
-    pub fn is_over(&self, over: &FinishedRequest) {
+    pub fn record_finished(&self, over: &FinishedRequest) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);
             if shard.over.len() >= MAX_FINISHED_PER_SHARD {
@@ -195,11 +195,11 @@ mod tests {
     #[test]
     fn a_request_is_at_each_of_its_keys_until_it_leaves() {
         let stays = Arc::<RequestTracker>::default();
-        let first = stays.begin(&[key("a"), key("b")].into(), &staying("one"));
-        let second = stays.begin(&[key("b")].into(), &staying("two"));
-        first.works();
+        let first = stays.track(&[key("a"), key("b")].into(), &staying("one"));
+        let second = stays.track(&[key("b")].into(), &staying("two"));
+        first.mark_granted();
         let seen = |name| {
-            let here = stays.here(&key(name)).into_iter();
+            let here = stays.active(&key(name)).into_iter();
             here.map(|one| (one.request.expect("named"), one.works.is_some())).collect::<Vec<_>>()
         };
         let named = |name, works| (HeaderValue::from_static(name), works);
@@ -225,16 +225,17 @@ mod tests {
     #[test]
     fn of_what_is_over_the_newest_are_told_and_the_oldest_forgotten() {
         let stays = Arc::<RequestTracker>::default();
-        let stay = stays.begin(&[key("a")].into(), &staying("one"));
+        let stay = stays.track(&[key("a")].into(), &staying("one"));
         for number in 0..2 * MAX_FINISHED_PER_SHARD {
-            stay.is_over(&over(u16::try_from(number).expect("few")));
+            stay.record_finished(&over(u16::try_from(number).expect("few")));
         }
-        let told: Vec<_> = stays.over(&key("a"), 3).into_iter().map(|one| usize::from(one.status)).collect();
+        let told: Vec<_> =
+            stays.finished(&key("a"), 3).into_iter().map(|one| usize::from(one.status)).collect();
         assert_eq!(
             told,
             [2 * MAX_FINISHED_PER_SHARD - 1, 2 * MAX_FINISHED_PER_SHARD - 2, 2 * MAX_FINISHED_PER_SHARD - 3]
         );
-        assert_eq!(stays.over(&key("a"), usize::MAX).len(), MAX_FINISHED_PER_SHARD);
-        assert!(stays.over(&key("b"), 3).is_empty());
+        assert_eq!(stays.finished(&key("a"), usize::MAX).len(), MAX_FINISHED_PER_SHARD);
+        assert!(stays.finished(&key("b"), 3).is_empty());
     }
 }

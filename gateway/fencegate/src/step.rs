@@ -23,12 +23,12 @@ use crate::refusal::Refusal;
 pub trait Handler<In>: 'static {
     /// # Cancellation
     /// Above [`crate::steps::detach`] the future is dropped when the client hangs up; below it, never.
-    async fn serve(&self, request: In) -> Result<Reply, Refusal>;
+    async fn handle(&self, request: In) -> Result<Reply, Refusal>;
 }
 
 impl<In, S: Handler<In>> Handler<In> for Rc<S> {
-    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
-        S::serve(self, request)
+    fn handle(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        S::handle(self, request)
     }
 }
 
@@ -38,24 +38,24 @@ impl<In, S: Handler<In>> Handler<In> for Rc<S> {
 pub struct BoxHandler<In>(Rc<dyn DynHandler<In>>);
 
 trait DynHandler<In> {
-    fn serve_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>>;
+    fn handle_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>>;
 }
 
 impl<In: 'static, S: Handler<In>> DynHandler<In> for S {
-    fn serve_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>> {
-        Box::pin(self.serve(request))
+    fn handle_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>> {
+        Box::pin(self.handle(request))
     }
 }
 
 impl<In: 'static> BoxHandler<In> {
-    pub fn of(rest: impl Handler<In>) -> Self {
+    pub fn new(rest: impl Handler<In>) -> Self {
         Self(Rc::new(rest))
     }
 }
 
 impl<In: 'static> Handler<In> for BoxHandler<In> {
-    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
-        self.0.serve_boxed(request)
+    fn handle(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        self.0.handle_boxed(request)
     }
 }
 
@@ -64,7 +64,7 @@ impl<In: 'static> Handler<In> for BoxHandler<In> {
 pub struct ShortCircuit(Option<Box<Result<Reply, Refusal>>>);
 
 impl ShortCircuit {
-    pub fn answered(reply: Reply) -> Self {
+    pub fn with_reply(reply: Reply) -> Self {
         Self(Some(Box::new(Ok(reply))))
     }
 }
@@ -91,7 +91,7 @@ pub struct MapRequestLayer<C, F> {
 }
 
 /// Makes a layer of a `fn(&settings, request)` that gives the request on, or says why it goes no further.
-pub fn look<C, F>(settings: C, look: F) -> MapRequestLayer<C, F> {
+pub fn map_request<C, F>(settings: C, look: F) -> MapRequestLayer<C, F> {
     MapRequestLayer { settings, look }
 }
 
@@ -118,9 +118,9 @@ where
     F: Fn(&C, In) -> Result<Out, ShortCircuit> + 'static,
 {
     /// Returns the future of the next step itself: a future around it would be copied once more.
-    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+    fn handle(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
         match (self.look)(&self.settings, request) {
-            Ok(request) => Either::Left(self.next.serve(request)),
+            Ok(request) => Either::Left(self.next.handle(request)),
             Err(stops) => Either::Right(stops),
         }
     }
@@ -134,7 +134,7 @@ pub struct MiddlewareLayer<C, F> {
 }
 
 /// Makes a layer of an `async fn(&settings, request, &next)`.
-pub fn step<C, F>(settings: C, run: F) -> MiddlewareLayer<C, F> {
+pub fn middleware<C, F>(settings: C, run: F) -> MiddlewareLayer<C, F> {
     MiddlewareLayer { settings, run }
 }
 
@@ -161,7 +161,7 @@ where
     F: AsyncFn(&C, In, &S) -> Result<Reply, Refusal> + 'static,
 {
     /// Returns the future of the step's function itself: a future around it would copy request and reply once more.
-    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+    fn handle(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
         (self.run)(&self.settings, request, &self.next)
     }
 }

@@ -60,7 +60,7 @@ impl ThreadRole {
     }
 
     /// In metrics.
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Requests => "requests",
             Self::Sessions => "sessions",
@@ -104,18 +104,18 @@ type Ping = oneshot::Sender<()>;
 
 impl ThreadMonitor {
     /// `hung` counts the seconds for which threads hang.
-    pub(crate) fn counted(hung: IntCounterVec) -> Self {
+    pub(crate) fn with_counter(hung: IntCounterVec) -> Self {
         Self(Arc::new(MonitorState { hung: Some(hung), ..MonitorState::default() }))
     }
 
     /// Registers a thread. The returned future answers for it: run it as a task of the thread's runtime, as long as
     /// that runs.
-    pub(crate) fn joined(&self, work: ThreadRole) -> impl Future<Output = ()> + use<> {
-        self.joined_until(work, CancellationToken::new())
+    pub(crate) fn register(&self, work: ThreadRole) -> impl Future<Output = ()> + use<> {
+        self.register_until(work, CancellationToken::new())
     }
 
     /// Registers a thread that is not asked any more when `over` is cancelled.
-    pub(crate) fn joined_until(
+    pub(crate) fn register_until(
         &self,
         work: ThreadRole,
         over: CancellationToken,
@@ -124,7 +124,7 @@ impl ThreadMonitor {
     }
 
     /// Registers a thread that `turned` asks: it returns when the thread has turned once.
-    pub(crate) fn answered<F: Future<Output = ()>, T: Fn() -> F>(
+    pub(crate) fn register_with<F: Future<Output = ()>, T: Fn() -> F>(
         &self,
         work: ThreadRole,
         turned: T,
@@ -139,7 +139,7 @@ impl ThreadMonitor {
         turned: T,
     ) -> impl Future<Output = ()> + use<F, T> {
         let (asked, mut questions) = mpsc::unbounded_channel::<Ping>();
-        let mut all = self.all();
+        let mut all = self.lock_members();
         let number = all.iter().filter(|member| member.work == work).count() + 1;
         all.push(MonitoredThread { work, number, asked, open: None, looks: 0, has_ended: false, over });
         drop(all);
@@ -154,19 +154,19 @@ impl ThreadMonitor {
     }
 
     /// From now on threads that have ended are ignored.
-    pub(crate) fn allow_end(&self) {
+    pub(crate) fn allow_exit(&self) {
         self.0.may_end.store(true, Ordering::Relaxed);
     }
 
     /// Returns when each thread that keeps the process alive has answered once since the call. If a thread has ended too
     /// early, this never returns.
-    pub(crate) async fn turned(&self) {
+    pub(crate) async fn wait_all_alive(&self) {
         // All threads are asked before the first answer is awaited.
         let answers: Vec<_> = self
-            .all()
+            .lock_members()
             .iter()
             .filter(|member| member.work.keeps_alive())
-            .map(MonitoredThread::asked)
+            .map(MonitoredThread::ping)
             .collect();
         for answer in answers {
             let ended = answer.await.is_err();
@@ -177,20 +177,20 @@ impl ThreadMonitor {
     }
 
     /// Looks at all threads again and again. Run it on a thread that is none of them. Never returns.
-    pub(crate) async fn watched(self) {
-        let mut due = looks();
+    pub(crate) async fn watch(self) {
+        let mut due = check_interval();
         loop {
             due.tick().await;
-            self.look();
+            self.check();
         }
     }
 
-    fn look(&self) {
+    fn check(&self) {
         let may_end = self.0.may_end.load(Ordering::Relaxed);
-        let mut all = self.all();
+        let mut all = self.lock_members();
         all.retain(|member| !member.over.is_cancelled());
         for member in all.iter_mut() {
-            member.look(may_end);
+            member.check(may_end);
             if member.is_silent() {
                 self.count_hung(member.work, CHECK_INTERVAL.as_secs());
             }
@@ -200,34 +200,34 @@ impl ThreadMonitor {
     /// The series is there from the first second on, also of a thread that never hangs.
     fn count_hung(&self, work: ThreadRole, seconds: u64) {
         if let Some(hung) = &self.0.hung {
-            hung.with_label_values(&[work.word()]).inc_by(seconds);
+            hung.with_label_values(&[work.as_str()]).inc_by(seconds);
         }
     }
 
     /// The thread that hangs, or has ended too early, where there is one. Asked of what [`Threads::watched`] has seen.
     pub(crate) fn hung(&self) -> Option<String> {
-        self.silent(ThreadRole::keeps_alive)
+        self.find_silent(ThreadRole::keeps_alive)
     }
 
     /// The same, also of the thread on which nothing but a guard's store depends.
-    pub(crate) fn not_turning(&self) -> Option<String> {
-        self.silent(ThreadRole::keeps_ready)
+    pub(crate) fn not_ready(&self) -> Option<String> {
+        self.find_silent(ThreadRole::keeps_ready)
     }
 
-    fn silent(&self, counts: impl Fn(ThreadRole) -> bool) -> Option<String> {
-        let all = self.all();
+    fn find_silent(&self, counts: impl Fn(ThreadRole) -> bool) -> Option<String> {
+        let all = self.lock_members();
         let silent = all.iter().find(|member| counts(member.work) && member.is_silent());
         silent.map(ToString::to_string)
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<MonitoredThread>> {
+    fn lock_members(&self) -> MutexGuard<'_, Vec<MonitoredThread>> {
         // Nothing under this lock waits for anything.
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MonitoredThread {
-    fn asked(&self) -> oneshot::Receiver<()> {
+    fn ping(&self) -> oneshot::Receiver<()> {
         let (question, answer) = oneshot::channel();
         // If the question cannot be sent, its answer fails as well.
         self.asked.send(question).ok();
@@ -238,14 +238,14 @@ impl MonitoredThread {
         self.has_ended || self.looks >= HUNG_AFTER_CHECKS
     }
 
-    fn look(&mut self, may_end: bool) {
+    fn check(&mut self, may_end: bool) {
         let was_silent = self.is_silent();
         match self.open.as_mut().map(oneshot::Receiver::try_recv) {
             None | Some(Ok(())) => {
                 if was_silent {
                     info!(thread = %self.name(), "it turns again");
                 }
-                (self.looks, self.open) = (0, Some(self.asked()));
+                (self.looks, self.open) = (0, Some(self.ping()));
             }
             Some(Err(TryRecvError::Empty)) => self.looks += 1,
             Some(Err(TryRecvError::Closed)) => (self.looks, self.has_ended) = (0, !may_end),
@@ -278,8 +278,8 @@ impl fmt::Display for MonitoredThread {
 }
 
 /// Returns when this process has run for `time`. However long it stands still, that counts as one second.
-pub(crate) async fn lived_through(time: Duration) {
-    let mut due = looks();
+pub(crate) async fn sleep_running(time: Duration) {
+    let mut due = check_interval();
     due.tick().await;
     for _ in 0..time.as_secs().max(1) {
         due.tick().await;
@@ -287,7 +287,7 @@ pub(crate) async fn lived_through(time: Duration) {
 }
 
 /// Looks that were missed are not made up for.
-fn looks() -> tokio::time::Interval {
+fn check_interval() -> tokio::time::Interval {
     let mut due = interval(CHECK_INTERVAL);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     due
@@ -305,19 +305,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_have_to_turn_and_those_that_have_ended_only_before_the_end() {
         let threads = ThreadMonitor::default();
-        let turns = async || timeout(Duration::from_secs(60), threads.turned()).await.is_ok();
+        let turns = async || timeout(Duration::from_secs(60), threads.wait_all_alive()).await.is_ok();
         assert!(turns().await, "none is there");
-        let one = tokio::spawn(threads.joined(ThreadRole::Requests));
+        let one = tokio::spawn(threads.register(ThreadRole::Requests));
         assert!(turns().await);
-        let hangs = threads.joined(ThreadRole::Requests);
-        let _store = threads.joined(ThreadRole::Store);
+        let hangs = threads.register(ThreadRole::Requests);
+        let _store = threads.register(ThreadRole::Store);
         assert!(!turns().await, "one of two answered");
         let other = tokio::spawn(hangs);
         assert!(turns().await);
         other.abort();
         yield_now().await;
         assert!(!turns().await, "one of two has ended");
-        threads.allow_end();
+        threads.allow_exit();
         assert!(turns().await);
         one.abort();
     }
@@ -325,11 +325,11 @@ mod tests {
     #[tokio::test]
     async fn a_thread_hangs_after_five_looks_in_vain_and_one_that_has_ended_at_once() {
         let threads = ThreadMonitor::default();
-        let one = tokio::spawn(threads.joined(ThreadRole::Requests));
-        let hangs = threads.joined(ThreadRole::Requests);
+        let one = tokio::spawn(threads.register(ThreadRole::Requests));
+        let hangs = threads.register(ThreadRole::Requests);
         let looks = async |times: u32| {
             for _ in 0..times {
-                threads.look();
+                threads.check();
                 yield_now().await;
             }
         };
@@ -345,7 +345,7 @@ mod tests {
         yield_now().await;
         looks(2).await;
         assert_eq!(threads.hung().as_deref(), Some("worker 2 has ended"));
-        threads.allow_end();
+        threads.allow_exit();
         looks(1).await;
         assert_eq!(threads.hung(), None);
         one.abort();
@@ -354,48 +354,48 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_hangs_is_not_ready_and_lives() {
         let threads = ThreadMonitor::default();
-        let answers = tokio::spawn(threads.answered(ThreadRole::Store, std::future::pending::<()>));
+        let answers = tokio::spawn(threads.register_with(ThreadRole::Store, std::future::pending::<()>));
         for _ in 0..=HUNG_AFTER_CHECKS {
-            threads.look();
+            threads.check();
             yield_now().await;
         }
         assert_eq!(threads.hung(), None);
-        assert_eq!(threads.not_turning().as_deref(), Some("the thread of the store has not turned for 5 s"));
+        assert_eq!(threads.not_ready().as_deref(), Some("the thread of the store has not turned for 5 s"));
         answers.abort();
     }
 
     #[tokio::test]
     async fn main_thread_that_hangs_fails_no_probe_and_is_counted() {
         let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
-        let threads = ThreadMonitor::counted(hung.clone());
-        let _hangs = threads.joined(ThreadRole::Main);
+        let threads = ThreadMonitor::with_counter(hung.clone());
+        let _hangs = threads.register(ThreadRole::Main);
         let seconds = |thread: &str| hung.with_label_values(&[thread]).get();
         for _ in 0..HUNG_AFTER_CHECKS {
-            threads.look();
+            threads.check();
             yield_now().await;
         }
         assert_eq!(seconds("main"), 0);
-        threads.look();
-        threads.look();
+        threads.check();
+        threads.check();
         assert_eq!(seconds("main"), 2);
-        assert_eq!((threads.hung(), threads.not_turning()), (None, None));
+        assert_eq!((threads.hung(), threads.not_ready()), (None, None));
     }
 
     /// Each plan has a thread of its own for its endpoints, which ends with it.
     #[tokio::test]
     async fn thread_of_a_plan_that_is_over_has_not_ended_too_early() {
         let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
-        let (threads, over) = (ThreadMonitor::counted(hung.clone()), CancellationToken::new());
+        let (threads, over) = (ThreadMonitor::with_counter(hung.clone()), CancellationToken::new());
         let seconds = || hung.with_label_values(&["endpoints"]).get();
         let ends = async |over: CancellationToken| {
-            let turns = tokio::spawn(threads.joined_until(ThreadRole::Endpoints, over.clone()));
-            threads.look();
+            let turns = tokio::spawn(threads.register_until(ThreadRole::Endpoints, over.clone()));
+            threads.check();
             yield_now().await;
             turns.abort();
             yield_now().await;
             // The first of them still finds the answer to the look before.
-            threads.look();
-            threads.look();
+            threads.check();
+            threads.check();
         };
         over.cancel();
         ends(over).await;
@@ -408,8 +408,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_standstill_counts_for_no_thread() {
         let threads = ThreadMonitor::default();
-        let _hangs = threads.joined(ThreadRole::Sessions);
-        let watched = tokio::spawn(threads.clone().watched());
+        let _hangs = threads.register(ThreadRole::Sessions);
+        let watched = tokio::spawn(threads.clone().watch());
         yield_now().await;
         advance(Duration::from_secs(3600)).await;
         yield_now().await;

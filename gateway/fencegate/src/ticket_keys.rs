@@ -102,7 +102,7 @@ impl JwksFetcher {
             (Some("http") | None, _) => return Err(form()),
             (Some(_), _) => return Err(JwksUrlError::Scheme(url.to_owned())),
         }
-        Ok(Self { url: parsed, pace, verifier: Arc::new(Verifier::to_be_given()) })
+        Ok(Self { url: parsed, pace, verifier: Arc::new(Verifier::without_keys()) })
     }
 
     pub fn verifier(&self) -> &Arc<Verifier> {
@@ -118,7 +118,7 @@ impl JwksFetcher {
         let answer = timeout(self.pace.patience, self.exchange()).await;
         let bytes = answer.map_err(|_| FetchJwksError::Timeout(self.pace.patience))??;
         debug!(url = %self.url, took = %HumanDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
-        Ok(self.verifier.give(&bytes, &self.url)?)
+        Ok(self.verifier.set_keys(&bytes, &self.url)?)
     }
 
     /// Fetches the key set at once, and then at intervals, as long as it is polled. Each key set has one task that
@@ -140,7 +140,7 @@ impl JwksFetcher {
         if all_is_well {
             let rest = self.pace.every.saturating_sub(self.pace.least);
             // Either the time is over, or a key is wanted. Both mean: fetch now.
-            drop(timeout(rest, self.verifier.wanted()).await);
+            drop(timeout(rest, self.verifier.wait_for_unknown_key()).await);
         }
     }
 
@@ -155,7 +155,7 @@ impl JwksFetcher {
             .header(header::ACCEPT, "application/jwk-set+json, application/json")
             .body(Empty::<Bytes>::new())
             .expect("the parts of a URL");
-        beside(connection, async {
+        drive(connection, async {
             let answer = sender.send_request(request).await?;
             if answer.status() != StatusCode::OK {
                 return Err(FetchJwksError::Status(answer.status()));
@@ -176,7 +176,7 @@ impl JwksFetcher {
 }
 
 /// Drives the connection together with its exchange, so that no task is left when the exchange is dropped.
-async fn beside<T>(connection: impl Future, exchange: impl Future<Output = T>) -> T {
+async fn drive<T>(connection: impl Future, exchange: impl Future<Output = T>) -> T {
     match select(pin!(connection), pin!(exchange)).await {
         // The exchange also learns what the connection reports at its end.
         Either::Left((_, exchange)) => exchange.await,

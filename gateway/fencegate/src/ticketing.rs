@@ -62,8 +62,8 @@ impl TicketIssuer {
             TicketSigning::Ed25519(path) => {
                 let pair = SigningKeyPair::read(path)?;
                 let jwks = jwks::render(&[pair.public()]).ok().map(Arc::<str>::from);
-                let own = Verifier::to_be_given();
-                let given = jwks.as_ref().map(|keys| own.give(keys.as_bytes(), &path.display()));
+                let own = Verifier::without_keys();
+                let given = jwks.as_ref().map(|keys| own.set_keys(keys.as_bytes(), &path.display()));
                 debug_assert!(matches!(given, Some(Ok(()))), "one key, in the form that is read");
                 (Signer::with_key(&pair), jwks, own)
             }
@@ -115,14 +115,14 @@ impl TicketIssuer {
         let make = || {
             let claims = TicketClaims::new(keys, tenure, mode, served.era, &served.uuid, &self.issuer);
             let member = Paths::member_name(&self.gateway, session);
-            let claims = claims.held_at(Origin { process: self.process.clone(), member });
+            let claims = claims.with_origin(Origin { process: self.process.clone(), member });
             Arc::new(Ticket::new(self.signer.clone(), claims))
         };
         let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, keys, make);
         // Signing takes time, so it happens outside of the lock that all workers share.
         let (text, bound) = match span {
             None => (ticket.text(now()), None),
-            Some(DispatchWindow { not_after, left, .. }) => {
+            Some(DispatchWindow { not_after, remaining: left, .. }) => {
                 let (text, bound) = ticket.text_until(now(), not_after.unix_ms(), left);
                 (text, Some(bound))
             }
@@ -151,7 +151,7 @@ impl TicketIssuer {
     }
 
     /// True if the tenure belongs, or belonged, to this process.
-    pub fn is_of_this_process(&self, origin: &Origin) -> bool {
+    pub fn is_own(&self, origin: &Origin) -> bool {
         origin.process == self.process
     }
 }

@@ -43,7 +43,7 @@ const TRACEPARENT_LEN: usize = 55;
 const SAMPLED: u8 = 1;
 
 impl Sampling {
-    pub fn of(log: &LogSettings) -> Self {
+    pub fn from_log(log: &LogSettings) -> Self {
         log.traces.as_ref().map_or(Self::Off, |traces| Self::OneIn(traces.one_in))
     }
 }
@@ -51,7 +51,7 @@ impl Sampling {
 impl Trace {
     /// The caller's trace; a new one if the caller's is missing or cannot be read. `tracestate` belongs to the
     /// caller's trace, so it is removed where a new one begins.
-    pub fn of(headers: &mut HeaderMap, recording: Sampling) -> Self {
+    pub fn from_headers(headers: &mut HeaderMap, recording: Sampling) -> Self {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let parent = parents.next().filter(|_| parents.next().is_none());
         let parent = parent.and_then(|parent| TraceParent::parse(parent.as_bytes()));
@@ -92,7 +92,7 @@ impl Trace {
 
     /// The `traceparent` for the next service, and an id for the request if the caller has given none. Both share one
     /// allocation.
-    pub fn values(&self) -> (HeaderValue, HeaderValue) {
+    pub fn header_values(&self) -> (HeaderValue, HeaderValue) {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-000000000000000000";
         hex::write(&self.id.to_be_bytes(), &mut text[3..35]);
         hex::write(&self.below.to_be_bytes(), &mut text[36..52]);
@@ -135,7 +135,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(TRACEPARENT, HeaderValue::from_str(parent).expect("a value"));
         headers.insert(TRACESTATE, HeaderValue::from_static("vendor=1"));
-        (Trace::of(&mut headers, Sampling::Off), headers)
+        (Trace::from_headers(&mut headers, Sampling::Off), headers)
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(trace.span(), "00f067aa0ba902b7");
         let said = format!("00-{}-{}-01", trace.id(), trace.span());
-        let (value, name) = trace.values();
+        let (value, name) = trace.header_values();
         assert_eq!(value, said);
         assert_eq!(name, trace.span());
         assert!(headers.contains_key(TRACESTATE));
@@ -179,7 +179,7 @@ mod tests {
                 if let Some(parent) = parent {
                     headers.insert(TRACEPARENT, HeaderValue::from_static(parent));
                 }
-                let trace = Trace::of(&mut headers, recording);
+                let trace = Trace::from_headers(&mut headers, recording);
                 assert_eq!(trace.below != trace.span, trace.is_recorded());
                 recorded += usize::from(trace.is_recorded());
             }

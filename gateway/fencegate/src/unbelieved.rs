@@ -24,7 +24,7 @@ pub struct RejectedCaller {
 }
 
 impl RejectedCallers {
-    pub fn came(&self, word: &'static str, stranger: RejectedCaller) {
+    pub fn record(&self, word: &'static str, stranger: RejectedCaller) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(word, stranger);
     }
 

@@ -7,7 +7,7 @@ use fencegate_policies::{
     file::{Environment, LoadedFile},
 };
 
-use fencegate_process::again::quoted;
+use fencegate_process::again::shell_quote;
 
 use crate::access::SENDS_SPANS;
 
@@ -59,30 +59,31 @@ impl PolicyFile {
 
     /// With the environment of this process.
     pub fn load<P>(&self, load: fn(&str, &Environment) -> LoadedFile<P>) -> LoadedFile<P> {
-        let mut loaded = buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
+        let mut loaded = check_build(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
         for remedy in loaded.diagnostics.iter_mut().filter_map(|one| one.remedy.as_mut()) {
-            *remedy = remedy.replace(THE_FILE, &format!("-c {}", quoted(&self.name)));
+            *remedy = remedy.replace(THE_FILE, &format!("-c {}", shell_quote(&self.name)));
         }
         loaded
     }
 
     pub fn plan<P>(&self, load: fn(&str, &Environment) -> LoadedFile<P>) -> CheckedPolicy<P> {
         let loaded = self.load(load);
-        let said = loaded.diagnostics.iter().map(|diagnostic| self.shown(diagnostic));
+        let said = loaded.diagnostics.iter().map(|diagnostic| self.render(diagnostic));
         CheckedPolicy { said: said.collect(), plan: loaded.plan }
     }
 
     /// A diagnostic as people see it.
-    pub fn shown(&self, diagnostic: &Diagnostic) -> String {
+    pub fn render(&self, diagnostic: &Diagnostic) -> String {
         diagnostic.render(&self.name, &self.text)
     }
 }
 
 /// Refuses a plan with a feature that this build lacks: to start without it would look as if it were on.
-fn buildable<P>(mut loaded: LoadedFile<P>, sends_spans: bool) -> LoadedFile<P> {
+fn check_build<P>(mut loaded: LoadedFile<P>, sends_spans: bool) -> LoadedFile<P> {
     if let (Some(place), false) = (loaded.traces, sends_spans) {
         let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
-        let none = Diagnostic::new(Code::NoTraces, "this build sends no traces").at(place).remedy(remedy);
+        let none =
+            Diagnostic::new(Code::NoTraces, "this build sends no traces").at(place).with_remedy(remedy);
         loaded.diagnostics.push(none);
         loaded.plan = None;
     }
@@ -96,7 +97,7 @@ fn not_text(valid: usize, shown: &str) -> Diagnostic {
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     Diagnostic::new(Code::Syntax, "the file is not UTF-8 text")
         .at(SourceSpan { line, column, width: 1 })
-        .remedy("save the file as UTF-8")
+        .with_remedy("save the file as UTF-8")
 }
 
 #[cfg(test)]
@@ -112,7 +113,7 @@ mod tests {
         for (text, sends, plan) in
             [(POLICY, false, true), (POLICY, true, true), (&traced, true, true), (&traced, false, false)]
         {
-            let loaded = buildable(load(text), sends);
+            let loaded = check_build(load(text), sends);
             assert_eq!(loaded.plan.is_some(), plan, "{:?}", loaded.diagnostics);
             let told = loaded.diagnostics.iter().any(|one| one.code == Code::NoTraces && one.place.is_some());
             assert_eq!(told, !plan);

@@ -15,7 +15,7 @@ fn table() -> String {
     let mut met = told(Audience::Clients);
     met.sort_by_key(|reason| status(*reason));
     for reason in met {
-        let (word, outcome) = (reason.word(), reason.outcome().word());
+        let (word, outcome) = (reason.word(), reason.outcome().as_str());
         writeln!(
             text,
             "| {} | [`{word}`](PROBLEMS.md#{word}) | {outcome} | {} |",
@@ -172,7 +172,7 @@ fn page(operators: &BTreeMap<&str, String>) -> String {
             writeln!(
                 text,
                 "- **{shown}**, `{}`: {said}{end} Dispatched: {}. *Clients*: {}.{}",
-                outcome.word(),
+                outcome.as_str(),
                 reached(outcome),
                 advice(*reason),
                 hearer(*reason)

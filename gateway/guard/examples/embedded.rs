@@ -40,18 +40,18 @@ async fn serve(folder: &Path) -> Tried<()> {
     let (clock, families) = (Arc::new(MachineClock), MetricRegistry::new());
     let instance = Guid::new(&SystemRandomness).to_string();
     let metrics = GuardMetrics::register(&families);
-    let OpenedGuard { guard, committing, .. } =
+    let OpenedGuard { guard, commit_thread: committing, .. } =
         Guard::open(Arc::new(RedbStore::open(&store)?), rules, clock, instance, metrics)?;
     let file = folder.join("balance");
     tokio::select! {
         served = requests(&guard, &file) => served?,
-        () = guard.tend() => {}
-        failed = guard.store_failed() => return Err(failed.into()),
+        () = guard.run_background() => {}
+        failed = guard.wait_for_store_failure() => return Err(failed.into()),
     }
     // Without this call the next start assumes a crash, and keys that were at work wait.
     guard.leave().await?;
     committing.join().map_err(|_| "the thread of the store panicked")?;
-    print!("{}", String::from_utf8(families.text())?);
+    print!("{}", String::from_utf8(families.encode())?);
     Ok(())
 }
 
@@ -80,18 +80,18 @@ async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, AdmitE
     let claim = Claim { keys: Arc::new([key]), token, mode: Mode::Exclusive, era: None, parent: None };
     // A client that may hang up meanwhile implements `Waiting`.
     let mut client = AlwaysWaiting;
-    let mut patience = WaitLimit::new(&mut client, guard.rules.settle);
+    let mut patience = WaitLimit::new(&mut client, guard.config.settle);
     let admitted = guard.admit(claim.clone(), None, &mut patience).await;
-    let running = admitted.map_err(|refused| guard.refuse(refused, Some(&claim)))?;
+    let running = admitted.map_err(|refused| guard.record_refusal(refused, Some(&claim)))?;
     // The process may have stood still between admission and this line, so that the execution already counts as over.
     if !running.permission().holds(guard.now()) {
-        running.unsent().await?;
+        running.cancel_unsent().await?;
         return Err(AdmitError::Busy);
     }
     let balance = fs::read_to_string(file).map_or(0, |text| text.parse().unwrap_or(0)) + 1;
     fs::write(file, balance.to_string()).expect("the folder can be written");
     // Without this call the execution would be in doubt, and the key closed for `max_execution`.
-    running.answered(StoredResponse { status: 200, fields: Vec::new(), body: None }).await?;
+    running.complete(StoredResponse { status: 200, fields: Vec::new(), body: None }).await?;
     Ok(balance)
 }
 

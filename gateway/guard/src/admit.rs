@@ -33,20 +33,20 @@ impl Guard {
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<Execution, AdmitError> {
         let asked = Instant::now();
-        let mut running = Execution::asking(self.clone(), claim, reserved);
+        let mut running = Execution::new(self.clone(), claim, reserved);
         let mut turn = AdmitPhase::First;
         let mut new_tenure = false;
         loop {
-            let AdmitCheck { way, raised } = running.look(turn).await?;
+            let AdmitCheck { outcome: way, raised } = running.try_admit(turn).await?;
             new_tenure |= raised;
             match way {
                 AdmitOutcome::Admitted { since } => {
-                    running.let_in(since);
+                    running.mark_admitted(since);
                     failpoint::pass("guard_admitted");
-                    self.metrics.admitted(new_tenure, asked.elapsed());
+                    self.metrics.record_admission(new_tenure, asked.elapsed());
                     return Ok(running);
                 }
-                AdmitOutcome::Blocked { told, doubt } => self.wait(told, doubt, patience).await?,
+                AdmitOutcome::Blocked { told, doubt } => self.wait_for_change(told, doubt, patience).await?,
             }
             turn = AdmitPhase::Again;
         }
@@ -54,11 +54,11 @@ impl Guard {
 
     /// Why a dispatch is refused that came after the moment until which it might be begun. A newer token says more than
     /// the time: somebody has overtaken it. No mark moves.
-    pub async fn late(&self, claim: &Claim) -> AdmitError {
+    pub async fn late_error(&self, claim: &Claim) -> AdmitError {
         let mut newest = None;
         for key in claim.keys.iter() {
             // Where the store cannot be asked, the time alone is known.
-            if let Ok(Some(seen)) = self.seen(key).await {
+            if let Ok(Some(seen)) = self.key_view(key).await {
                 let read = seen.read.filter(|_| claim.mode == Mode::Exclusive);
                 newest = newest.max(seen.write).max(read);
             }
@@ -71,14 +71,14 @@ impl Guard {
 
     /// Raises marks and registers the dispatch even if its token is stale, for a guard that only observes. Never lowers
     /// a mark.
-    pub async fn let_pass(self: &Arc<Self>, claim: Claim) -> Result<Execution, AdmitError> {
-        let mut running = Execution::asking(self.clone(), claim, None);
-        running.pass().await?;
+    pub async fn admit_unchecked(self: &Arc<Self>, claim: Claim) -> Result<Execution, AdmitError> {
+        let mut running = Execution::new(self.clone(), claim, None);
+        running.admit_unchecked().await?;
         Ok(running)
     }
 
     /// Waits until the state of the keys may have changed.
-    async fn wait(
+    async fn wait_for_change(
         &self,
         told: ChangeFuture,
         doubt: Option<BootInstant>,
@@ -100,7 +100,7 @@ impl Guard {
                 (true, None) => Err(AdmitError::Busy),
                 (false, _) => Ok(()),
             },
-            () = patience.client.gone() => Err(AdmitError::Busy),
+            () = patience.client.wait_closed() => Err(AdmitError::Busy),
         }
     }
 }

@@ -31,17 +31,17 @@ use crate::{
 pub(crate) struct LocalBackend {
     state: Mutex<LocalState>,
     store: Arc<dyn Store>,
-    committer: CommitHandle,
+    commits: CommitHandle,
     clock: SharedClock,
     time: StoreClock,
-    rules: GuardConfig,
+    config: GuardConfig,
     metrics: GuardMetrics,
 }
 
 pub(crate) struct LocalState {
     pub(crate) register: AdmissionTable,
-    pub(crate) underway: ActiveOperations,
-    awake: SleepDetector,
+    pub(crate) active_operations: ActiveOperations,
+    sleep_detector: SleepDetector,
     /// When it was locked. Who has the lock decides by this moment and by no other: a later one may be behind a time in
     /// which this process stood still, and which nobody has noticed.
     now: BootInstant,
@@ -63,15 +63,15 @@ impl LocalBackend {
         Self {
             state: Mutex::new(LocalState {
                 register,
-                underway: ActiveOperations::default(),
-                awake: SleepDetector::default(),
+                active_operations: ActiveOperations::default(),
+                sleep_detector: SleepDetector::default(),
                 now: clock.now(),
             }),
             store,
-            committer,
+            commits: committer,
             time: StoreClock::new(remembered, clock.now(), rules.longest_execution()),
             clock,
-            rules,
+            config: rules,
             metrics,
         }
     }
@@ -82,9 +82,9 @@ impl LocalBackend {
         let now = self.now();
         state.now = now;
         // Before anybody decides by the clock.
-        if let Some(slept) = state.awake.look(now) {
-            state.register.slept(slept, now);
-            if state.awake.is_watched {
+        if let Some(slept) = state.sleep_detector.tick(now) {
+            state.register.record_sleep(slept, now);
+            if state.sleep_detector.is_watched {
                 warn!(slept = %HumanDuration(slept), "guard.slept: this time counts for no wait");
             }
         }
@@ -92,29 +92,29 @@ impl LocalBackend {
     }
 
     /// The places that have to be asked whether they run.
-    pub(crate) fn to_ask(&self) -> Vec<DispatchTarget> {
-        self.lock().register.to_ask()
+    pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
+        self.lock().register.targets_to_probe()
     }
 
-    pub(crate) fn seen_running(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    pub(crate) fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
         let mut state = self.lock();
         let now = state.now;
-        state.register.seen_running(place, answer, now)
+        state.register.record_alive(place, answer, now)
     }
 
-    pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
-        self.lock().register.place(keys, token)
+    pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+        self.lock().register.dispatch_target(keys, token)
     }
 
-    pub(crate) fn not_seen(&self, place: &DispatchTarget) -> bool {
-        self.lock().register.not_seen(place)
+    pub(crate) fn record_silent(&self, place: &DispatchTarget) -> bool {
+        self.lock().register.record_silent(place)
     }
 
     /// Not by the lock: who hangs may have it.
-    pub(crate) async fn store_turned(&self) {
-        let last = self.committer.submit(Vec::new());
+    pub(crate) async fn wait_for_store(&self) {
+        let last = self.commits.submit(Vec::new());
         // A store that has failed ends the process, which is told elsewhere.
-        self.committer.durable(last).await.ok();
+        self.commits.wait_durable(last).await.ok();
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -127,9 +127,9 @@ impl LocalBackend {
         state.register.resolve(keys, token, now)
     }
 
-    pub(crate) fn seen(&self, key: &ResourceKey) -> Option<KeyView> {
+    pub(crate) fn key_view(&self, key: &ResourceKey) -> Option<KeyView> {
         let state = self.lock();
-        state.register.seen(key, state.now)
+        state.register.key_view(key, state.now)
     }
 
     pub(crate) fn doubts(&self) -> Vec<InDoubtExecution> {
@@ -137,7 +137,7 @@ impl LocalBackend {
         state.register.open_doubts(state.now)
     }
 
-    pub(crate) fn reach(&self) -> StoreProgress {
+    pub(crate) fn progress(&self) -> StoreProgress {
         let state = self.lock();
         StoreProgress { floor: state.register.floor(), highest: state.register.highest(), database: None }
     }
@@ -147,13 +147,13 @@ impl LocalBackend {
         state.register.quarantine(state.now)
     }
 
-    pub(crate) async fn failed(&self) -> CommitError {
-        self.committer.failed().await
+    pub(crate) async fn wait_for_failure(&self) -> CommitError {
+        self.commits.wait_for_failure().await
     }
 
     /// Now, in seconds of the store's time.
     pub(crate) fn time(&self) -> u64 {
-        self.time.at(self.now())
+        self.time.seconds_at(self.now())
     }
 
     fn now(&self) -> BootInstant {
@@ -161,22 +161,22 @@ impl LocalBackend {
     }
 
     /// Returns when everything up to this moment is durable.
-    async fn durable(&self, moment: CommitSeq) -> Result<(), AdmitError> {
-        self.committer.durable(moment).await.map_err(|failed| AdmitError::Store(failed.to_string()))
+    async fn wait_durable(&self, moment: CommitSeq) -> Result<(), AdmitError> {
+        self.commits.wait_durable(moment).await.map_err(|failed| AdmitError::Store(failed.to_string()))
     }
 
     /// The store's time, as a change to be written; empty if there is none.
-    fn passed(&self) -> Vec<Change> {
-        self.time.passed(self.now())
+    fn time_change(&self) -> Vec<Change> {
+        self.time.time_change(self.now())
     }
 
-    fn unreadable(&self, error: &StoreError) -> AdmitError {
-        self.metrics.store_error("read");
+    fn read_error(&self, error: &StoreError) -> AdmitError {
+        self.metrics.record_store_error("read");
         AdmitError::Store(error.to_string())
     }
 
     #[cfg(test)]
     pub(crate) fn close(&self) {
-        self.committer.close();
+        self.commits.close();
     }
 }

@@ -44,7 +44,7 @@ pub struct Announcement {
 
 impl Announcement {
     /// The longest time from a request to its answer: the wait at the guard, and the execution.
-    pub fn longest(&self) -> Duration {
+    pub fn longest_request(&self) -> Duration {
         Duration::from_millis(self.settle.saturating_add(self.max_execution))
     }
 }
@@ -54,7 +54,7 @@ impl Guard {
     /// The store cannot be asked.
     pub async fn announcement(&self) -> Result<Announcement, AdmitError> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let StoreProgress { floor, highest, database } = self.arbiter.reach().await?;
+        let StoreProgress { floor, highest, database } = self.backend.progress().await?;
         Ok(Announcement {
             format: FORMAT,
             store: self.identity.store.clone(),
@@ -63,9 +63,9 @@ impl Guard {
             ensemble: self.identity.ensemble.clone(),
             floor,
             highest,
-            settle: millis(self.rules.settle),
-            max_execution: millis(self.rules.max_execution),
-            observes: self.rules.enforce == Enforcement::Observe,
+            settle: millis(self.config.settle),
+            max_execution: millis(self.config.max_execution),
+            observes: self.config.enforce == Enforcement::Observe,
             up: Some(millis(self.now().since(self.since))),
         })
     }
@@ -94,7 +94,7 @@ mod tests {
             // What a later build may say.
             said["later"] = later.into();
             let read: Announcement = serde_json::from_value(said).expect("its own form");
-            prop_assert!(read.longest() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
+            prop_assert!(read.longest_request() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
             prop_assert_eq!(read, announced);
         }
 

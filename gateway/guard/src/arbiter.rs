@@ -32,7 +32,7 @@ impl Backend {
     ///
     /// `admitted` is set before the dispatch can count as in flight, so a caller that drops this future can end the
     /// dispatch.
-    pub(crate) async fn look(
+    pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,
         claim: &Claim,
@@ -40,20 +40,20 @@ impl Backend {
         admitted: &mut AdmittedId,
     ) -> Result<AdmitCheck, AdmitError> {
         match self {
-            Self::Local(alone) => alone.look(turn, claim, admitting, admitted).await,
-            Self::Postgres(shared) => shared.look(turn, claim, admitting, admitted).await,
+            Self::Local(alone) => alone.try_admit(turn, claim, admitting, admitted).await,
+            Self::Postgres(shared) => shared.try_admit(turn, claim, admitting, admitted).await,
         }
     }
 
     /// Raises marks and lets the claim in even if its token is stale.
-    pub(crate) async fn let_pass(
+    pub(crate) async fn admit_unchecked(
         &self,
         claim: &Claim,
         admitted: &mut AdmittedId,
     ) -> Result<BootInstant, AdmitError> {
         match self {
-            Self::Local(alone) => alone.let_pass(claim, admitted).await,
-            Self::Postgres(shared) => shared.let_pass(claim, admitted).await,
+            Self::Local(alone) => alone.admit_unchecked(claim, admitted).await,
+            Self::Postgres(shared) => shared.admit_unchecked(claim, admitted).await,
         }
     }
 
@@ -96,10 +96,10 @@ impl Backend {
         }
     }
 
-    pub(crate) async fn seen(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
+    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
         match self {
-            Self::Local(alone) => Ok(alone.seen(key)),
-            Self::Postgres(shared) => shared.seen(key).await,
+            Self::Local(alone) => Ok(alone.key_view(key)),
+            Self::Postgres(shared) => shared.key_view(key).await,
         }
     }
 
@@ -111,10 +111,10 @@ impl Backend {
         }
     }
 
-    pub(crate) async fn reach(&self) -> Result<StoreProgress, AdmitError> {
+    pub(crate) async fn progress(&self) -> Result<StoreProgress, AdmitError> {
         match self {
-            Self::Local(alone) => Ok(alone.reach()),
-            Self::Postgres(shared) => shared.reach().await,
+            Self::Local(alone) => Ok(alone.progress()),
+            Self::Postgres(shared) => shared.progress().await,
         }
     }
 }
@@ -130,9 +130,9 @@ impl Backend {
     }
 
     /// Takes it back.
-    pub(crate) fn take_back(&self, right: OperationLock) {
+    pub(crate) fn release(&self, right: OperationLock) {
         match (self, right) {
-            (Self::Local(alone), OperationLock::Local(id)) => alone.let_go(&id),
+            (Self::Local(alone), OperationLock::Local(id)) => alone.release(&id),
             // A right from the database gives itself back when it is dropped.
             (_, right) => drop(right),
         }
@@ -157,13 +157,13 @@ impl Backend {
         }
     }
 
-    pub(crate) async fn by_reference(
+    pub(crate) async fn find_by_reference(
         &self,
         reference: &str,
     ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
         match self {
-            Self::Local(alone) => alone.by_reference(reference),
-            Self::Postgres(shared) => shared.by_reference(reference).await,
+            Self::Local(alone) => alone.find_by_reference(reference),
+            Self::Postgres(shared) => shared.find_by_reference(reference).await,
         }
     }
 
@@ -214,50 +214,50 @@ impl Backend {
 /// The arbiter's own life.
 impl Backend {
     /// Does the background work for as long as it is polled.
-    pub(crate) async fn tend(&self) {
+    pub(crate) async fn run_background(&self) {
         match self {
-            Self::Local(alone) => alone.tend().await,
-            Self::Postgres(shared) => shared.tend().await,
+            Self::Local(alone) => alone.run_background().await,
+            Self::Postgres(shared) => shared.run_background().await,
         }
     }
 
     /// The places that have to be asked whether they run.
-    pub(crate) fn to_ask(&self) -> Vec<DispatchTarget> {
+    pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
         match self {
-            Self::Local(alone) => alone.to_ask(),
-            Self::Postgres(shared) => shared.to_ask(),
+            Self::Local(alone) => alone.targets_to_probe(),
+            Self::Postgres(shared) => shared.targets_to_probe(),
         }
     }
 
     /// Where this guard has sent the dispatch of this token.
-    pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+    pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         match self {
-            Self::Local(alone) => alone.place(keys, token),
-            Self::Postgres(shared) => shared.place(keys, token),
+            Self::Local(alone) => alone.dispatch_target(keys, token),
+            Self::Postgres(shared) => shared.dispatch_target(keys, token),
         }
     }
 
     /// True if the question before this one was not answered.
-    pub(crate) fn seen_running(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    pub(crate) fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
         match self {
-            Self::Local(alone) => alone.seen_running(place, answer),
-            Self::Postgres(shared) => shared.seen_running(place, answer),
+            Self::Local(alone) => alone.record_alive(place, answer),
+            Self::Postgres(shared) => shared.record_alive(place, answer),
         }
     }
 
     /// True if the question before this one was answered, or there was none.
-    pub(crate) fn not_seen(&self, place: &DispatchTarget) -> bool {
+    pub(crate) fn record_silent(&self, place: &DispatchTarget) -> bool {
         match self {
-            Self::Local(alone) => alone.not_seen(place),
-            Self::Postgres(shared) => shared.not_seen(place),
+            Self::Local(alone) => alone.record_silent(place),
+            Self::Postgres(shared) => shared.record_silent(place),
         }
     }
 
     /// Brings the gauges up to date.
-    pub(crate) fn count(&self) {
+    pub(crate) fn update_gauges(&self) {
         match self {
-            Self::Local(alone) => alone.count(),
-            Self::Postgres(shared) => shared.count(),
+            Self::Local(alone) => alone.update_gauges(),
+            Self::Postgres(shared) => shared.update_gauges(),
         }
     }
 
@@ -270,25 +270,25 @@ impl Backend {
     }
 
     /// The lease of a guard that shares its store. Bytes may leave only while it holds.
-    pub(crate) fn lease(&self) -> Option<GuardMembership> {
+    pub(crate) fn membership(&self) -> Option<GuardMembership> {
         match self {
             Self::Local(_) => None,
-            Self::Postgres(shared) => Some(shared.lease()),
+            Self::Postgres(shared) => Some(shared.membership()),
         }
     }
 
     /// Whether it can decide now, as far as is known.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_available(&self) -> bool {
         match self {
             Self::Local(_) => true,
-            Self::Postgres(shared) => shared.is_there(),
+            Self::Postgres(shared) => shared.is_available(),
         }
     }
 
-    pub(crate) async fn store_turned(&self) {
+    pub(crate) async fn wait_for_store(&self) {
         match self {
-            Self::Local(alone) => alone.store_turned().await,
-            Self::Postgres(shared) => shared.store_turned().await,
+            Self::Local(alone) => alone.wait_for_store().await,
+            Self::Postgres(shared) => shared.wait_for_store().await,
         }
     }
 
@@ -300,10 +300,10 @@ impl Backend {
     }
 
     /// Returns when nothing can be remembered any more.
-    pub(crate) async fn failed(&self) -> CommitError {
+    pub(crate) async fn wait_for_failure(&self) -> CommitError {
         match self {
-            Self::Local(alone) => alone.failed().await,
-            Self::Postgres(shared) => shared.failed().await,
+            Self::Local(alone) => alone.wait_for_failure().await,
+            Self::Postgres(shared) => shared.wait_for_failure().await,
         }
     }
 
@@ -316,7 +316,7 @@ impl Backend {
     }
 
     #[cfg(test)]
-    pub(crate) fn alone(&self) -> &LocalBackend {
+    pub(crate) fn local(&self) -> &LocalBackend {
         match self {
             Self::Local(alone) => alone,
             Self::Postgres(_) => panic!("it shares its store"),

@@ -21,7 +21,7 @@ pub(crate) enum AdmitPhase {
 
 /// The operation of the dispatch, which is recorded in the step that lets the dispatch in.
 pub(crate) struct PendingOperation<'r> {
-    pub(crate) right: &'r OperationLock,
+    pub(crate) lock: &'r OperationLock,
     pub(crate) entry: Box<JournalEntry>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct SendRecord {
 
 /// The result of one look at the keys, which is durable.
 pub(crate) struct AdmitCheck {
-    pub(crate) way: AdmitOutcome,
+    pub(crate) outcome: AdmitOutcome,
     /// Whether the token is the first of its tenure on one of the keys.
     pub(crate) raised: bool,
 }

@@ -36,7 +36,7 @@ pub struct Execution {
 #[derive(Debug, Clone)]
 pub struct SendDeadline {
     end: BootInstant,
-    lease: Option<GuardMembership>,
+    membership: Option<GuardMembership>,
 }
 
 impl SendPermission for SendDeadline {
@@ -45,34 +45,34 @@ impl SendPermission for SendDeadline {
     }
 
     fn deadline(&self) -> BootInstant {
-        self.lease.as_ref().map_or(self.end, |lease| self.end.min(lease.until()))
+        self.membership.as_ref().map_or(self.end, |lease| self.end.min(lease.expires_at()))
     }
 }
 
 /// Before the admission.
 impl Execution {
-    pub(crate) fn asking(guard: Arc<Guard>, claim: Claim, reserved: Option<ReservedOperation>) -> Self {
+    pub(crate) fn new(guard: Arc<Guard>, claim: Claim, reserved: Option<ReservedOperation>) -> Self {
         Self { guard, claim, admitted: AdmittedId::NotAdmitted, reserved, since: None, ended: false }
     }
 
     /// One look at its keys. After a refusal the dispatch is over.
-    pub(crate) async fn look(&mut self, turn: AdmitPhase) -> Result<AdmitCheck, AdmitError> {
-        let admitting = self.reserved.as_ref().and_then(ReservedOperation::admitting);
-        self.guard.arbiter.look(turn, &self.claim, admitting, &mut self.admitted).await
+    pub(crate) async fn try_admit(&mut self, turn: AdmitPhase) -> Result<AdmitCheck, AdmitError> {
+        let admitting = self.reserved.as_ref().and_then(ReservedOperation::pending);
+        self.guard.backend.try_admit(turn, &self.claim, admitting, &mut self.admitted).await
     }
 
     /// Lets it in even if its token is stale.
-    pub(crate) async fn pass(&mut self) -> Result<(), AdmitError> {
-        let since = self.guard.arbiter.let_pass(&self.claim, &mut self.admitted).await?;
-        self.let_in(since);
+    pub(crate) async fn admit_unchecked(&mut self) -> Result<(), AdmitError> {
+        let since = self.guard.backend.admit_unchecked(&self.claim, &mut self.admitted).await?;
+        self.mark_admitted(since);
         Ok(())
     }
 
-    pub(crate) fn let_in(&mut self, since: BootInstant) {
+    pub(crate) fn mark_admitted(&mut self, since: BootInstant) {
         self.since = Some(since);
-        self.guard.metrics.in_flight(1);
+        self.guard.metrics.add_in_flight(1);
         if self.reserved.is_some() {
-            self.guard.metrics.operation("admitted");
+            self.guard.metrics.record_operation("admitted");
         }
     }
 }
@@ -91,21 +91,21 @@ impl Execution {
     /// others already take as over.
     pub fn permission(&self) -> SendDeadline {
         let never = BootInstant::from_nanos(0);
-        let end = self.since.map_or(never, |since| since + self.guard.rules.send_within);
-        SendDeadline { end, lease: self.guard.arbiter.lease() }
+        let end = self.since.map_or(never, |since| since + self.guard.config.send_within);
+        SendDeadline { end, membership: self.guard.backend.membership() }
     }
 
     /// The upstream has answered in full. The key is free at once; the answer is remembered before this returns.
     ///
     /// # Errors
     /// The answer could not be written down, so the operation's outcome will be unknown.
-    pub async fn answered(mut self, answer: StoredResponse) -> Result<(), AdmitError> {
+    pub async fn complete(mut self, answer: StoredResponse) -> Result<(), AdmitError> {
         let Some(reserved) = self.reserved.take() else {
             self.end(DispatchEnd::Known, None);
             return Ok(());
         };
         failpoint::pass("before_result_recorded");
-        let writing = reserved.finished(answer, &self.guard.rules.journal);
+        let writing = reserved.completion_update(answer, &self.guard.config.journal);
         self.conclude(reserved, writing).await
     }
 
@@ -113,32 +113,32 @@ impl Execution {
     ///
     /// # Errors
     /// That could not be written down.
-    pub async fn unsent(mut self) -> Result<(), AdmitError> {
+    pub async fn cancel_unsent(mut self) -> Result<(), AdmitError> {
         let Some(reserved) = self.reserved.take() else {
             self.end(DispatchEnd::Known, None);
             return Ok(());
         };
-        let writing = reserved.reservation.forgotten();
+        let writing = reserved.reservation.forget_update();
         self.conclude(reserved, writing).await
     }
 
     /// Bytes left for `place`, the last of them at `last`, and no complete answer came.
-    pub fn doubtful(mut self, last: BootInstant, place: Option<DispatchTarget>) {
-        self.in_doubt(last, place);
+    pub fn mark_in_doubt(mut self, last: BootInstant, place: Option<DispatchTarget>) {
+        self.end_in_doubt(last, place);
         // A repeat of the operation is told `outcome-unknown` from now on, and does not wait.
-        self.left();
+        self.record_unknown_outcome();
     }
 
     /// The outcome of the operation stays unknown.
-    fn left(&mut self) {
+    fn record_unknown_outcome(&mut self) {
         if self.reserved.take().is_some() {
-            self.guard.metrics.operation("unknown");
+            self.guard.metrics.record_operation("unknown");
         }
     }
 
-    fn in_doubt(&mut self, last: BootInstant, place: Option<DispatchTarget>) {
-        let begun = self.guard.rules.begun_by(self.since, last);
-        let until = begun + self.guard.rules.max_execution;
+    fn end_in_doubt(&mut self, last: BootInstant, place: Option<DispatchTarget>) {
+        let begun = self.guard.config.begun_by(self.since, last);
+        let until = begun + self.guard.config.max_execution;
         self.end(DispatchEnd::InDoubt { until }, Some(SendRecord { place, last: begun }));
     }
 
@@ -148,21 +148,21 @@ impl Execution {
         mut reserved: ReservedOperation,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
-        let admitted = self.is_over();
-        let right = reserved.reservation.right();
-        self.guard.arbiter.conclude(&self.claim, admitted, right, writing).await
+        let admitted = self.mark_ended();
+        let right = reserved.reservation.lock();
+        self.guard.backend.conclude(&self.claim, admitted, right, writing).await
     }
 
     fn end(&mut self, ended: DispatchEnd, sent: Option<SendRecord>) {
-        let admitted = self.is_over();
-        self.guard.arbiter.end(&self.claim, admitted, ended, sent);
+        let admitted = self.mark_ended();
+        self.guard.backend.end(&self.claim, admitted, ended, sent);
     }
 
     /// Marks this as ended, and gives the name under which the arbiter knows it.
-    fn is_over(&mut self) -> AdmittedId {
+    fn mark_ended(&mut self) -> AdmittedId {
         self.ended = true;
         if self.since.is_some() {
-            self.guard.metrics.in_flight(-1);
+            self.guard.metrics.add_in_flight(-1);
         }
         std::mem::replace(&mut self.admitted, AdmittedId::NotAdmitted)
     }
@@ -176,8 +176,8 @@ impl Drop for Execution {
             // A panic or a dropped task: bytes may have left until now, and none leave after this.
             (false, Some(_)) => {
                 let now = self.guard.now();
-                self.in_doubt(now, None);
-                self.left();
+                self.end_in_doubt(now, None);
+                self.record_unknown_outcome();
             }
         }
     }
@@ -189,15 +189,15 @@ impl Guard {
     ///
     /// # Errors
     /// The store cannot be asked.
-    pub async fn over(
+    pub async fn resolve_doubt(
         &self,
         keys: &[ResourceKey],
         token: Token,
         how: &'static str,
     ) -> Result<bool, AdmitError> {
-        let resolved = self.arbiter.resolve(keys, token).await?;
+        let resolved = self.backend.resolve(keys, token).await?;
         if resolved {
-            self.metrics.doubt_resolved(how);
+            self.metrics.record_doubt_resolved(how);
         }
         Ok(resolved)
     }
@@ -206,8 +206,8 @@ impl Guard {
     ///
     /// # Errors
     /// The store cannot be asked.
-    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
-        self.arbiter.seen(key).await
+    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
+        self.backend.key_view(key).await
     }
 
     /// Every execution in doubt.
@@ -215,6 +215,6 @@ impl Guard {
     /// # Errors
     /// The store cannot be asked.
     pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
-        self.arbiter.doubts().await
+        self.backend.doubts().await
     }
 }

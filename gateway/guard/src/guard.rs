@@ -18,13 +18,13 @@ use crate::{
 
 /// The guard of one upstream. Shared by all workers.
 pub struct Guard {
-    pub rules: GuardConfig,
+    pub config: GuardConfig,
     pub identity: StoreIdentity,
     /// Names this process. A second process on a copy of the same store has another name.
     pub instance: String,
     /// Since when it has its store.
     pub(crate) since: BootInstant,
-    pub(crate) arbiter: Backend,
+    pub(crate) backend: Backend,
     pub(crate) refusals: Mutex<RejectionStats>,
     clock: SharedClock,
     pub metrics: GuardMetrics,
@@ -66,7 +66,16 @@ impl Guard {
         metrics: GuardMetrics,
     ) -> Self {
         let since = clock.now();
-        Self { rules, identity, instance, since, arbiter, refusals: Mutex::default(), clock, metrics }
+        Self {
+            config: rules,
+            identity,
+            instance,
+            since,
+            backend: arbiter,
+            refusals: Mutex::default(),
+            clock,
+            metrics,
+        }
     }
 
     pub fn now(&self) -> BootInstant {
@@ -79,12 +88,12 @@ impl Guard {
 
     /// The keys in quarantine, and until when; `None` if there are none.
     pub fn quarantine(&self) -> Option<QuarantineStatus> {
-        self.arbiter.quarantine()
+        self.backend.quarantine()
     }
 
     /// Whether a dispatch could be admitted now, on some keys at least.
-    pub fn lets_in(&self) -> bool {
-        self.has_its_store()
+    pub fn is_admitting(&self) -> bool {
+        self.is_store_available()
             && !matches!(
                 self.quarantine(),
                 Some(QuarantineStatus { scope: QuarantineScope::EveryKey(_), .. })
@@ -92,23 +101,23 @@ impl Guard {
     }
 
     /// Whether the store can be asked now: a shared one may be away for a while.
-    pub fn has_its_store(&self) -> bool {
-        self.arbiter.is_there()
+    pub fn is_store_available(&self) -> bool {
+        self.backend.is_available()
     }
 
     /// Returns when the thread of the store has done what it was asked before, or has ended.
-    pub async fn store_turned(&self) {
-        self.arbiter.store_turned().await;
+    pub async fn wait_for_store(&self) {
+        self.backend.wait_for_store().await;
     }
 
     /// Does the background work for as long as it is polled. Exactly one task of the process has to run this.
-    pub async fn tend(&self) {
-        self.arbiter.tend().await;
+    pub async fn run_background(&self) {
+        self.backend.run_background().await;
     }
 
     /// The gauges, as they are now.
-    pub fn count(&self) {
-        self.arbiter.count();
+    pub fn update_gauges(&self) {
+        self.backend.update_gauges();
     }
 
     /// The places that have to be asked now whether they run, because what was sent there is in doubt. Empty if nothing
@@ -116,29 +125,29 @@ impl Guard {
     ///
     /// Whoever asks makes a new connection for each question, so that the question waits behind what was sent before,
     /// and tells the guard by [`Guard::seen_running`] or [`Guard::not_seen`].
-    pub fn to_ask(&self) -> Vec<DispatchTarget> {
-        self.arbiter.to_ask()
+    pub fn targets_to_probe(&self) -> Vec<DispatchTarget> {
+        self.backend.targets_to_probe()
     }
 
     /// Where the dispatch of this token was sent, if it is in doubt and that is known.
-    pub fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
-        self.arbiter.place(keys, token)
+    pub fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+        self.backend.dispatch_target(keys, token)
     }
 
     /// A question to this place was answered by the process that does the work, and by nobody in its stead. True if the
     /// question before was not answered.
-    pub fn seen_running(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
-        self.arbiter.seen_running(place, answer)
+    pub fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+        self.backend.record_alive(place, answer)
     }
 
     /// A question to this place was not answered. True if the question before was, or was the first.
-    pub fn not_seen(&self, place: &DispatchTarget) -> bool {
-        self.arbiter.not_seen(place)
+    pub fn record_silent(&self, place: &DispatchTarget) -> bool {
+        self.backend.record_silent(place)
     }
 
     /// Returns when nothing can be remembered any more.
-    pub async fn store_failed(&self) -> CommitError {
-        self.arbiter.failed().await
+    pub async fn wait_for_store_failure(&self) -> CommitError {
+        self.backend.wait_for_failure().await
     }
 
     /// Writes a backup of the store at this moment. The call blocks its thread; the guard works on meanwhile.
@@ -146,7 +155,7 @@ impl Guard {
     /// # Errors
     /// The store is shared, cannot be read, or `into` cannot be written.
     pub fn back_up(&self, into: &mut dyn io::Write) -> Result<BackupHeader, BackupError> {
-        let store = self.arbiter.own_store().ok_or(BackupError::Shared)?;
+        let store = self.backend.own_store().ok_or(BackupError::Shared)?;
         Ok(store.copy(into)?)
     }
 
@@ -155,6 +164,6 @@ impl Guard {
     /// # Errors
     /// Then the next start takes this one for a crash.
     pub async fn leave(&self) -> Result<(), AdmitError> {
-        self.arbiter.leave().await
+        self.backend.leave().await
     }
 }

@@ -22,7 +22,7 @@ use crate::{
 pub struct JoinedGuard {
     pub guard: Arc<Guard>,
     /// The thread of the store: it ends after [`Guard::leave`].
-    pub keeping: thread::JoinHandle<()>,
+    pub store_thread: thread::JoinHandle<()>,
 }
 
 /// Why a guard cannot begin.
@@ -60,7 +60,7 @@ impl Guard {
         around: GuardEnv,
     ) -> Result<JoinedGuard, JoinGuardError> {
         let GuardEnv { clock, randomness, instance, metrics } = around;
-        let metrics = metrics.kept_in("postgres");
+        let metrics = metrics.with_store("postgres");
         let (opened, opening) = oneshot::channel();
         let (ending, mut ended) = watch::channel(StopSignal::Running);
         let (alive, gone) = watch::channel(());
@@ -86,7 +86,7 @@ impl Guard {
                 }
                 let Some(postgres) = postgres else { return };
                 select! {
-                    () = postgres.tend() => {}
+                    () = postgres.run_background() => {}
                     // This also returns when the sender was dropped.
                     _ = ended.wait_for(|ending| *ending == StopSignal::Graceful) => {}
                 }
@@ -103,6 +103,6 @@ impl Guard {
             (ending, gone),
         );
         let guard = Self::new(rules, identity, instance, Backend::Postgres(Box::new(shared)), clock, metrics);
-        Ok(JoinedGuard { guard: Arc::new(guard), keeping })
+        Ok(JoinedGuard { guard: Arc::new(guard), store_thread: keeping })
     }
 }

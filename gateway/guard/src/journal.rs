@@ -8,7 +8,7 @@ mod unfinished;
 
 use std::sync::Arc;
 
-use fencegate_policies::operation::{Operation, one_resource};
+use fencegate_policies::operation::{Operation, same_resource};
 
 use crate::{
     guard::Guard,
@@ -43,30 +43,30 @@ impl Guard {
     ///
     /// # Errors
     /// The operation runs for longer than we may wait, or its name was used for another request.
-    pub async fn find(
+    pub async fn find_operation(
         self: &Arc<Self>,
         wanted: OperationRequest,
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<JournalLookup, AdmitError> {
         let Operation { id, former, .. } = wanted.operation;
-        let mut reservation = Reservation::of(self, id);
+        let mut reservation = Reservation::new(self, id);
         let mut known = reservation.take(patience).await?;
         if let (None, Some(former)) = (&known, former)
-            && self.arbiter.entry(&former).await?.is_some()
+            && self.backend.entry(&former).await?.is_some()
         {
             // The operation keeps the name that a former build gave it, because people were told that name. The request
             // that had it before may have ended it, and its entry may be forgotten.
-            known = reservation.take_former(former, patience).await?;
+            known = reservation.take_former_lock(former, patience).await?;
         }
         let Some(entry) = known else {
-            let journal = self.arbiter.journal();
-            let most = self.rules.journal.most;
+            let journal = self.backend.journal();
+            let most = self.config.journal.most;
             if journal.bytes >= most {
                 return Err(AdmitError::JournalFull { bytes: journal.bytes, most });
             }
             return Ok(JournalLookup::New(ReservedOperation::new(reservation, wanted)));
         };
-        if !entry.is_of(&wanted.operation) || !one_resource(&entry.keys, &wanted.keys) {
+        if !entry.matches(&wanted.operation) || !same_resource(&entry.keys, &wanted.keys) {
             return Err(AdmitError::Mismatch);
         }
         Ok(match entry.state {
@@ -83,6 +83,6 @@ impl Guard {
     /// # Errors
     /// The store cannot be asked.
     pub async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
-        self.arbiter.may_still_run(entry).await
+        self.backend.may_still_run(entry).await
     }
 }

@@ -126,13 +126,13 @@ impl GuardMetrics {
                 "1 while every key is closed because a shared store has lost what it had acknowledged.",
             ),
         };
-        metrics.begin();
+        metrics.init_series();
         metrics
     }
 
     /// The same metrics for another kind of store.
     #[must_use]
-    pub(crate) fn kept_in(self, store: &'static str) -> Self {
+    pub(crate) fn with_store(self, store: &'static str) -> Self {
         // Removes the series of the kind that it began with.
         for op in FILE_OPS {
             drop(self.store_errors.remove_label_values(&[self.store, op]));
@@ -144,7 +144,7 @@ impl GuardMetrics {
     }
 
     /// Makes every series at zero: an alert can only see the growth of a series that exists before its first event.
-    fn begin(&self) {
+    fn init_series(&self) {
         let words = Word::ALL.iter().map(|word| word.as_str());
         for decision in
             ["admit", "admit_new_tenure", "recovered", "bypass", "journal-full"].into_iter().chain(words)
@@ -159,66 +159,66 @@ impl GuardMetrics {
         }
     }
 
-    pub fn decided(&self, decision: &'static str) {
+    pub fn record_decision(&self, decision: &'static str) {
         self.decisions.with_label_values(&[decision]).inc();
     }
 
-    pub fn admitted(&self, new_tenure: bool, waited: Duration) {
-        self.decided(if new_tenure { "admit_new_tenure" } else { "admit" });
+    pub fn record_admission(&self, new_tenure: bool, waited: Duration) {
+        self.record_decision(if new_tenure { "admit_new_tenure" } else { "admit" });
         self.settle.observe(waited.as_secs_f64());
     }
 
-    pub fn in_flight(&self, by: i64) {
+    pub fn add_in_flight(&self, by: i64) {
         self.in_flight.add(by);
     }
 
-    pub fn in_doubt(&self, executions: usize) {
+    pub fn set_in_doubt(&self, executions: usize) {
         self.in_doubt.set(i64::try_from(executions).unwrap_or(i64::MAX));
     }
 
-    pub fn not_seen(&self, executions: usize) {
+    pub fn set_not_seen(&self, executions: usize) {
         self.not_seen.set(i64::try_from(executions).unwrap_or(i64::MAX));
     }
 
-    pub fn doubt_resolved(&self, how: &'static str) {
+    pub fn record_doubt_resolved(&self, how: &'static str) {
         self.resolved.with_label_values(&[how]).inc();
     }
 
-    pub fn stored(&self, op: &'static str, took: Duration) {
+    pub fn observe_store_time(&self, op: &'static str, took: Duration) {
         self.store_seconds.with_label_values(&[self.store, op]).observe(took.as_secs_f64());
     }
 
-    pub fn store_error(&self, op: &'static str) {
+    pub fn record_store_error(&self, op: &'static str) {
         self.store_errors.with_label_values(&[self.store, op]).inc();
     }
 
     /// One statement with this many dispatches and ends went to the store.
-    pub fn grouped(&self, dispatches: usize) {
+    pub fn observe_batch_size(&self, dispatches: usize) {
         #[expect(clippy::cast_precision_loss, reason = "a statement has far less")]
         self.group.with_label_values(&[self.store]).observe(dispatches as f64);
     }
 
-    pub fn reconnected(&self) {
+    pub fn record_reconnect(&self) {
         self.reconnects.with_label_values(&[self.store]).inc();
     }
 
-    pub fn guards(&self, guards: usize) {
+    pub fn set_guards(&self, guards: usize) {
         self.guards.with_label_values(&[self.store]).set(i64::try_from(guards).unwrap_or(i64::MAX));
     }
 
-    pub fn lease(&self, left: Duration) {
+    pub fn set_lease(&self, left: Duration) {
         self.lease.with_label_values(&[self.store]).set(left.as_secs_f64());
     }
 
-    pub fn rolled_back(&self, rolled_back: bool) {
+    pub fn set_rolled_back(&self, rolled_back: bool) {
         self.rolled_back.with_label_values(&[self.store]).set(i64::from(rolled_back));
     }
 
-    pub fn store_keys(&self, keys: usize) {
+    pub fn set_store_keys(&self, keys: usize) {
         self.store_keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
     }
 
-    pub fn disk(&self, free: u64, size: u64) {
+    pub fn set_disk(&self, free: u64, size: u64) {
         let gauge = |family: &IntGaugeVec, value| {
             family.with_label_values(&[self.store]).set(i64::try_from(value).unwrap_or(i64::MAX));
         };
@@ -226,15 +226,15 @@ impl GuardMetrics {
         gauge(&self.disk_size, size);
     }
 
-    pub fn at_work(&self, keys: usize) {
+    pub fn set_active_keys(&self, keys: usize) {
         self.at_work.set(i64::try_from(keys).unwrap_or(i64::MAX));
     }
 
-    pub fn quarantined(&self, keys: usize) {
+    pub fn set_quarantined(&self, keys: usize) {
         self.quarantined.set(i64::try_from(keys).unwrap_or(i64::MAX));
     }
 
-    pub fn journal(&self, entries: u64, bytes: u64, most: u64) {
+    pub fn set_journal(&self, entries: u64, bytes: u64, most: u64) {
         let gauge = |gauge: &IntGauge, value| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         gauge(&self.journal_entries, entries);
         gauge(&self.journal_bytes, bytes);
@@ -242,11 +242,11 @@ impl GuardMetrics {
     }
 
     /// How many operations have an unknown outcome.
-    pub fn operations_unknown(&self, operations: usize) {
+    pub fn set_unknown_operations(&self, operations: usize) {
         self.unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
-    pub fn operation(&self, state: &'static str) {
+    pub fn record_operation(&self, state: &'static str) {
         self.operations.with_label_values(&[state]).inc();
     }
 }

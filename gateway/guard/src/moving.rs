@@ -37,9 +37,9 @@ use crate::{
 pub struct StoreMigration {
     /// The file.
     pub from: PathBuf,
-    pub into: PostgresConfig,
+    pub target: PostgresConfig,
     /// The rules of the guards that go on with the store.
-    pub rules: GuardConfig,
+    pub config: GuardConfig,
 }
 
 /// Whether to move, or only to look.
@@ -54,8 +54,8 @@ pub enum MigrationMode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationReport {
     pub identity: StoreIdentity,
-    pub left_to_do: MigrationState,
-    pub tally: StoreCounts,
+    pub state: MigrationState,
+    pub counts: StoreCounts,
 }
 
 /// How much of the move was left to do.
@@ -106,7 +106,7 @@ pub enum MigrationError {
         "FG0545: {path} was moved into {to} already, and that copy is not in {place}. Nothing is copied twice: guards may \
          have let newer requests in since. If it was another database, name that one; if the database has lost the store, \
          make a new one with `{}`, and a floor above every token (`fencegate era show -c POLICY` prints both)",
-        again::command(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
+        again::command_line(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Gone { path: String, to: String, place: String },
 }
@@ -123,14 +123,14 @@ impl StoreMigration {
             return Err(MigrationError::NoFile(self.from.clone()));
         }
         let source = SourceFile::open(&self.from)?;
-        let mut intake = ImportLock::open(&self.into).await?;
-        let moved = self.moves(&source, &mut intake, intent, randomness).await;
+        let mut intake = ImportLock::open(&self.target).await?;
+        let moved = self.migrate(&source, &mut intake, intent, randomness).await;
         intake.close().await;
         moved
     }
 
     /// Does what is left to do.
-    async fn moves(
+    async fn migrate(
         &self,
         source: &SourceFile,
         intake: &mut ImportLock,
@@ -138,21 +138,19 @@ impl StoreMigration {
         randomness: &dyn Randomness,
     ) -> Result<MigrationReport, MigrationError> {
         let identity = source.remembered.identity.clone();
-        let there = intake.there().await?;
+        let there = intake.content().await?;
         let (left_to_do, tally) = match &source.departed {
-            None => {
-                (MigrationState::NotStarted, self.copies(source, intake, there, intent, randomness).await?)
-            }
+            None => (MigrationState::NotStarted, self.copy(source, intake, there, intent, randomness).await?),
             Some(departed) => {
-                let left_to_do = self.finishes(departed, intake, there, intent).await?;
+                let left_to_do = self.finish_started(departed, intake, there, intent).await?;
                 (left_to_do, self.walk(source, None, randomness).await?)
             }
         };
-        Ok(MigrationReport { identity, left_to_do, tally })
+        Ok(MigrationReport { identity, state: left_to_do, counts: tally })
     }
 
     /// Does the whole move.
-    async fn copies(
+    async fn copy(
         &self,
         source: &SourceFile,
         intake: &mut ImportLock,
@@ -163,29 +161,29 @@ impl StoreMigration {
         let ours = &source.remembered.identity.store;
         match there {
             SchemaContent::Store(_) => {
-                return Err(UnusableDatabaseError::Exists { place: self.into.to_string() }.into());
+                return Err(UnusableDatabaseError::Exists { place: self.target.to_string() }.into());
             }
             SchemaContent::Copy(copy) if copy.store != *ours => {
-                let (place, from) = (self.into.to_string(), copy.from);
+                let (place, from) = (self.target.to_string(), copy.from);
                 return Err(UnusableDatabaseError::Unfinished { place, from }.into());
             }
             SchemaContent::Copy(_) | SchemaContent::Nothing => {}
         }
         if intent == MigrationMode::DryRun {
-            intake.tries().await?;
+            intake.dry_run().await?;
             return self.walk(source, None, randomness).await;
         }
         let id = Guid::new(randomness).to_string();
         let mut tally = StoreCounts::default();
         intake
-            .copy(self.handed(source, &id), async |copying| -> Result<(), MigrationError> {
+            .copy(self.import_header(source, &id), async |copying| -> Result<(), MigrationError> {
                 tally = self.walk(source, Some(copying), randomness).await?;
                 failpoint::pass("before_copy_committed");
                 Ok(())
             })
             .await?;
         failpoint::pass("before_file_departs");
-        source.depart(&MovedMarker { id: id.clone(), to: self.into.to_string() })?;
+        source.mark_moved(&MovedMarker { id: id.clone(), to: self.target.to_string() })?;
         failpoint::pass("before_copy_is_store");
         self.finish(intake, &id).await?;
         failpoint::pass("after_copy_is_store");
@@ -193,7 +191,7 @@ impl StoreMigration {
     }
 
     /// Finishes a move that an earlier run has begun.
-    async fn finishes(
+    async fn finish_started(
         &self,
         departed: &MovedMarker,
         intake: &ImportLock,
@@ -209,25 +207,25 @@ impl StoreMigration {
                 Ok(MigrationState::LastStep)
             }
             _ => {
-                let (path, to) = (shown(&self.from), departed.to.clone());
-                Err(MigrationError::Gone { path, to, place: self.into.to_string() })
+                let (path, to) = (display_path(&self.from), departed.to.clone());
+                Err(MigrationError::Gone { path, to, place: self.target.to_string() })
             }
         }
     }
 
     async fn finish(&self, intake: &ImportLock, id: &str) -> Result<(), MigrationError> {
-        let not = |why| MigrationError::NotFinished { path: shown(&self.from), why };
+        let not = |why| MigrationError::NotFinished { path: display_path(&self.from), why };
         intake.finish(id).await.map_err(not)
     }
 
-    fn handed(&self, source: &SourceFile, id: &str) -> ImportHeader {
+    fn import_header(&self, source: &SourceFile, id: &str) -> ImportHeader {
         let remembered = &source.remembered;
-        let max_execution = self.rules.max_execution.max(remembered.max_execution.unwrap_or_default());
-        let GuardConfig { send_within, evict_after, .. } = self.rules;
-        let closing = source.closing(self.rules.max_execution);
+        let max_execution = self.config.max_execution.max(remembered.max_execution.unwrap_or_default());
+        let GuardConfig { send_within, evict_after, .. } = self.config;
+        let closing = source.initial_quarantine(self.config.max_execution);
         ImportHeader {
             id: id.to_owned(),
-            from: shown(&self.from),
+            from: display_path(&self.from),
             identity: remembered.identity.clone(),
             floor: remembered.floor,
             era: remembered.era,
@@ -236,7 +234,7 @@ impl StoreMigration {
             terms: GuardTimings {
                 send_within,
                 max_execution,
-                begun_within: self.rules.begun_within(),
+                begun_within: self.config.begun_within(),
                 evict_after,
             },
         }
@@ -252,12 +250,12 @@ impl StoreMigration {
         let remembered = &source.remembered;
         let (floor, era) = (remembered.floor, remembered.era);
         let mut tally = StoreCounts { floor, highest: floor, era, ..StoreCounts::default() };
-        let mut batch = source.only_whole()?;
+        let mut batch = source.watermark_only_keys()?;
         let mut last = None;
         loop {
-            tally.keys(&batch);
+            tally.add_keys(&batch);
             if let Some(copying) = &mut into {
-                copying.marks(&batch).await?;
+                copying.insert_keys(&batch).await?;
                 failpoint::pass("copying_keys");
             }
             batch = source.marks(last.as_ref())?;
@@ -280,11 +278,13 @@ impl StoreMigration {
         randomness: &dyn Randomness,
     ) -> Result<(), MigrationError> {
         let doubts = source.doubts(randomness);
-        tally.doubts(&doubts);
+        tally.add_doubts(&doubts);
         if let Some(copying) = &mut into {
-            copying.unended(&doubts).await?;
+            copying.insert_executions(&doubts).await?;
         }
-        let Some(InitialQuarantine { every_key, left }) = source.closing(self.rules.max_execution) else {
+        let Some(InitialQuarantine { every_key, left }) =
+            source.initial_quarantine(self.config.max_execution)
+        else {
             return Ok(());
         };
         (tally.closed, tally.every_key) = (left, every_key);
@@ -298,7 +298,7 @@ impl StoreMigration {
             last = Some(key.clone());
             tally.closed_keys += count(&batch);
             if let Some(copying) = &mut into {
-                copying.unended(&batch).await?;
+                copying.insert_executions(&batch).await?;
             }
         }
     }
@@ -318,21 +318,21 @@ async fn walk_journal(
         tally.operations += count(&batch);
         tally.unknown += batch.iter().filter(|(_, entry)| entry.state == State::Admitted).count() as u64;
         if let Some(copying) = &mut into {
-            copying.operations(&batch).await?;
+            copying.insert_operations(&batch).await?;
             failpoint::pass("copying_operations");
         }
     }
 }
 
 impl StoreCounts {
-    fn keys(&mut self, marked: &[KeyRow]) {
+    fn add_keys(&mut self, marked: &[KeyRow]) {
         self.keys += count(marked);
         for mark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
             self.highest = self.highest.max(mark.token.number());
         }
     }
 
-    fn doubts(&mut self, doubts: &[OpenExecution]) {
+    fn add_doubts(&mut self, doubts: &[OpenExecution]) {
         self.doubts = count(doubts);
         self.longest_doubt = doubts.iter().map(|doubt| doubt.left).max().unwrap_or_default();
     }
@@ -342,6 +342,6 @@ fn count<T>(rows: &[T]) -> u64 {
     u64::try_from(rows.len()).unwrap_or(u64::MAX)
 }
 
-fn shown(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     path.display().to_string()
 }

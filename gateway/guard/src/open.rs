@@ -23,7 +23,7 @@ pub struct OpenedGuard {
     /// The state of the store at the start.
     pub remembered: RecoveredState,
     /// The thread that commits: it ends after [`Guard::leave`], or when the store has failed.
-    pub committing: JoinHandle<()>,
+    pub commit_thread: JoinHandle<()>,
 }
 
 /// Why a guard could not be opened.
@@ -57,16 +57,16 @@ impl Guard {
         metrics: GuardMetrics,
     ) -> Result<OpenedGuard, OpenGuardError> {
         let UnstartedGuard { guard, remembered, commits } =
-            Self::still(store, rules, clock, instance, metrics)?;
+            Self::open_unstarted(store, rules, clock, instance, metrics)?;
         let committing = thread::Builder::new().name("store".into()).spawn(move || commits.run())?;
-        Ok(OpenedGuard { guard, remembered, committing })
+        Ok(OpenedGuard { guard, remembered, commit_thread: committing })
     }
 
     /// As [`Guard::open`] does, without a thread: for who runs the commits otherwise, as a simulation does.
     ///
     /// # Errors
     /// The store cannot be read, or belongs to a newer build.
-    pub fn still(
+    pub fn open_unstarted(
         store: Arc<dyn Store>,
         rules: GuardConfig,
         clock: SharedClock,
@@ -74,7 +74,7 @@ impl Guard {
         metrics: GuardMetrics,
     ) -> Result<UnstartedGuard, StoreError> {
         let remembered = store.load(rules.longest_execution())?;
-        let (committer, commits) = CommitHandle::before(store.clone(), metrics.clone());
+        let (committer, commits) = CommitHandle::new(store.clone(), metrics.clone());
         let alone =
             LocalBackend::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
         let identity = remembered.identity.clone();

@@ -73,7 +73,7 @@ pub struct StoredResponse {
 
 impl JournalEntry {
     /// Whether this operation has the same content as the recorded one.
-    pub fn is_of(&self, operation: &Operation) -> bool {
+    pub fn matches(&self, operation: &Operation) -> bool {
         self.fingerprint == operation.fingerprint.to_string()
     }
 }

@@ -120,7 +120,7 @@ words! {
 }
 
 impl AdmitError {
-    pub fn word(&self) -> Word {
+    pub fn code(&self) -> Word {
         match self {
             Self::Stale { .. } | Self::Recovered { .. } => Word::Stale,
             Self::Duplicate { .. } => Word::Duplicate,
@@ -150,7 +150,7 @@ impl AdmitError {
         match self {
             Self::Recovered { .. } => "recovered",
             Self::JournalFull { .. } => "journal-full",
-            other => other.word().as_str(),
+            other => other.code().as_str(),
         }
     }
 }

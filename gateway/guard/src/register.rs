@@ -25,6 +25,6 @@ pub use self::{
     view::KeyView,
 };
 pub(crate) use self::{
-    key_state::recovered,
+    key_state::recover_watermarks,
     seen_running::{LivenessAnswers, UnseenTime},
 };

@@ -38,36 +38,36 @@ pub struct Reservation {
     guard: Arc<Guard>,
     id: OperationId,
     /// The right over its present name; given back on drop, as the next one.
-    right: Option<OperationLock>,
+    lock: Option<OperationLock>,
     /// Set if the operation has a name of a former build: the right over its new name.
-    other: Option<OperationLock>,
+    former_lock: Option<OperationLock>,
 }
 
 /// A request that has reserved its operation, and may run if the journal does not know it.
 pub struct ReservedOperation {
     pub reservation: Reservation,
-    wanted: OperationRequest,
+    request: OperationRequest,
 }
 
 impl Reservation {
     /// Reserves an operation at once, and reads its entry. `None` if it is reserved already.
-    pub(crate) async fn at_once(
+    pub(crate) async fn try_reserve(
         guard: &Arc<Guard>,
         id: OperationId,
     ) -> Result<Option<(Self, Option<JournalEntry>)>, AdmitError> {
-        let mut reservation = Self::of(guard, id);
-        Ok(match guard.arbiter.reserve(id).await? {
+        let mut reservation = Self::new(guard, id);
+        Ok(match guard.backend.reserve(id).await? {
             ReserveOutcome::Held(_) => None,
             ReserveOutcome::Acquired(right, entry) => {
-                reservation.right = Some(right);
+                reservation.lock = Some(right);
                 Some((reservation, entry.map(|entry| *entry)))
             }
         })
     }
 
     /// A reservation that has no right yet.
-    pub(crate) fn of(guard: &Arc<Guard>, id: OperationId) -> Self {
-        Self { guard: guard.clone(), id, right: None, other: None }
+    pub(crate) fn new(guard: &Arc<Guard>, id: OperationId) -> Self {
+        Self { guard: guard.clone(), id, lock: None, former_lock: None }
     }
 
     /// Takes the right, after the request that has it now, and returns the entry.
@@ -75,88 +75,88 @@ impl Reservation {
         &mut self,
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
-        let (right, entry) = self.waited(self.id, patience).await?;
-        self.right = Some(right);
+        let (right, entry) = self.wait_for_lock(self.id, patience).await?;
+        self.lock = Some(right);
         Ok(entry)
     }
 
     /// Takes also the right over the name that a former build gave the operation. If there is an entry under that name,
     /// the operation keeps that name.
-    pub(crate) async fn take_former(
+    pub(crate) async fn take_former_lock(
         &mut self,
         former: OperationId,
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
-        let (right, entry) = self.waited(former, patience).await?;
-        self.other = Some(right);
+        let (right, entry) = self.wait_for_lock(former, patience).await?;
+        self.former_lock = Some(right);
         if entry.is_some() {
             self.id = former;
-            std::mem::swap(&mut self.right, &mut self.other);
+            std::mem::swap(&mut self.lock, &mut self.former_lock);
         }
         Ok(entry)
     }
 
-    async fn waited(
+    async fn wait_for_lock(
         &self,
         id: OperationId,
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<(OperationLock, Option<JournalEntry>), AdmitError> {
         loop {
-            let told = match self.guard.arbiter.reserve(id).await? {
+            let told = match self.guard.backend.reserve(id).await? {
                 ReserveOutcome::Acquired(right, entry) => return Ok((right, entry.map(|entry| *entry))),
                 ReserveOutcome::Held(told) => told,
             };
             tokio::select! {
                 () = told => {}
                 () = sleep_until(patience.deadline) => return Err(AdmitError::InProgress),
-                () = patience.client.gone() => return Err(AdmitError::InProgress),
+                () = patience.client.wait_closed() => return Err(AdmitError::InProgress),
             }
         }
     }
 
     /// The right, for the call that ends the dispatch.
-    pub(crate) fn right(&mut self) -> &mut Option<OperationLock> {
-        &mut self.right
+    pub(crate) fn lock(&mut self) -> &mut Option<OperationLock> {
+        &mut self.lock
     }
 
     /// Resolves the operation as done. Durable when this returns.
     pub async fn resolve_done(self, entry: &JournalEntry, how: Resolution) -> Result<(), AdmitError> {
-        let state = State::Resolved { at: self.guard.arbiter.time(), how };
+        let state = State::Resolved { at: self.guard.backend.time(), how };
         let entry = Box::new(JournalEntry { state, ..entry.clone() });
-        self.guard.metrics.operation("resolved-done");
+        self.guard.metrics.record_operation("resolved-done");
         self.record(JournalUpdate::Entry(entry)).await
     }
 
     /// Resolves the operation as not done. It may run when this returns.
     pub async fn resolve_not_done(&self) -> Result<(), AdmitError> {
-        self.guard.metrics.operation("resolved-not-done");
-        self.record(self.forgotten()).await
+        self.guard.metrics.record_operation("resolved-not-done");
+        self.record(self.forget_update()).await
     }
 
     async fn record(&self, writing: JournalUpdate) -> Result<(), AdmitError> {
-        match &self.right {
-            Some(right) => self.guard.arbiter.record(right, writing).await,
+        match &self.lock {
+            Some(right) => self.guard.backend.record(right, writing).await,
             None => Ok(()),
         }
     }
 
-    pub(crate) fn forgotten(&self) -> JournalUpdate {
-        self.guard.metrics.operation("forgotten");
+    pub(crate) fn forget_update(&self) -> JournalUpdate {
+        self.guard.metrics.record_operation("forgotten");
         JournalUpdate::Forget
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        for right in [self.right.take(), self.other.take()].into_iter().flatten() {
-            self.guard.arbiter.take_back(right);
+        for right in [self.lock.take(), self.former_lock.take()].into_iter().flatten() {
+            self.guard.backend.release(right);
         }
     }
 }
 
 impl ReservedOperation {
     pub(crate) fn new(reservation: Reservation, wanted: OperationRequest) -> Self {
-        Self { reservation, wanted }
+        Self { reservation, request: wanted }
     }
 
     pub fn id(&self) -> OperationId {
@@ -168,7 +168,7 @@ impl ReservedOperation {
     }
 
     fn entry(&self, state: State) -> JournalEntry {
-        let wanted = &self.wanted;
+        let wanted = &self.request;
         JournalEntry {
             format: FORMAT,
             fingerprint: wanted.operation.fingerprint.to_string(),
@@ -179,35 +179,39 @@ impl ReservedOperation {
             name: wanted.name.clone(),
             askable: wanted.operation.askable,
             admitted: wall_clock(),
-            began: Some(self.reservation.guard.arbiter.time()),
+            began: Some(self.reservation.guard.backend.time()),
             keep: wanted.operation.keep,
             state,
         }
     }
 
     /// The entry, to be written in the step that lets the dispatch in.
-    pub(crate) fn admitting(&self) -> Option<PendingOperation<'_>> {
-        let right = self.reservation.right.as_ref()?;
-        Some(PendingOperation { right, entry: Box::new(self.entry(State::Admitted)) })
+    pub(crate) fn pending(&self) -> Option<PendingOperation<'_>> {
+        let right = self.reservation.lock.as_ref()?;
+        Some(PendingOperation { lock: right, entry: Box::new(self.entry(State::Admitted)) })
     }
 
     /// The change that the answer makes. It is [`Writing::Nothing`] if the answer leaves the outcome open, and the
     /// operation stays unknown. Bodies are kept only in the first half of the journal, because the entries alone keep
     /// operations from happening twice.
-    pub(crate) fn finished(&self, answer: StoredResponse, journal: &plan::JournalLimits) -> JournalUpdate {
+    pub(crate) fn completion_update(
+        &self,
+        answer: StoredResponse,
+        journal: &plan::JournalLimits,
+    ) -> JournalUpdate {
         let guard = &self.reservation.guard;
-        let finals = [&journal.final_statuses[..], &self.wanted.operation.finals].concat();
-        match OperationEnd::of(answer.status, &finals) {
-            OperationEnd::Final => guard.metrics.operation("done"),
-            OperationEnd::NotStarted => return self.reservation.forgotten(),
+        let finals = [&journal.final_statuses[..], &self.request.operation.finals].concat();
+        match OperationEnd::from_status(answer.status, &finals) {
+            OperationEnd::Final => guard.metrics.record_operation("done"),
+            OperationEnd::NotStarted => return self.reservation.forget_update(),
             OperationEnd::Unknown => {
-                guard.metrics.operation("unknown");
+                guard.metrics.record_operation("unknown");
                 return JournalUpdate::Nothing;
             }
         }
-        let roomy = guard.arbiter.journal().bytes <= journal.most / 2;
+        let roomy = guard.backend.journal().bytes <= journal.most / 2;
         let body = answer.body.filter(|body| roomy && body.len() <= journal.max_body);
-        let state = State::Done { at: guard.arbiter.time(), answer: Some(StoredResponse { body, ..answer }) };
+        let state = State::Done { at: guard.backend.time(), answer: Some(StoredResponse { body, ..answer }) };
         JournalUpdate::Entry(Box::new(self.entry(state)))
     }
 }

@@ -65,7 +65,7 @@ impl GuardConfig {
     }
 
     /// The rules of a policy.
-    pub fn of(plan: &plan::GuardPlan) -> Self {
+    pub fn from_plan(plan: &plan::GuardPlan) -> Self {
         Self {
             settle: plan.settle,
             max_execution: plan.max_execution,
@@ -75,7 +75,7 @@ impl GuardConfig {
             evict_after: plan.evict_after,
             enforce: plan.enforce,
             journal: plan.journal.clone(),
-            watch: watch(plan),
+            watch: endpoint_watch(plan),
         }
     }
 
@@ -104,12 +104,12 @@ impl GuardConfig {
 }
 
 /// Only where there is a path for health checks: no other question may be asked of a service that did not ask for it.
-fn watch(plan: &plan::GuardPlan) -> Option<EndpointWatch> {
+fn endpoint_watch(plan: &plan::GuardPlan) -> Option<EndpointWatch> {
     let upstream = plan.serving.upstreams.first()?;
     upstream.sharing.health.as_ref()?;
     let endpoints = upstream.endpoints.iter().map(ToString::to_string).collect();
     let every = (plan.max_execution / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
-    Some(EndpointWatch { endpoints, every })
+    Some(EndpointWatch { endpoints, interval: every })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::{
 /// The arbiter of such a guard, which asks the database everything.
 pub(crate) struct PostgresBackend {
     postgres: PostgresStore,
-    rules: GuardConfig,
+    config: GuardConfig,
     clock: SharedClock,
     metrics: GuardMetrics,
     /// The runtime of the store's thread.
@@ -58,35 +58,35 @@ impl PostgresBackend {
         runtime: Handle,
         (ending, gone): (watch::Sender<StopSignal>, watch::Receiver<()>),
     ) -> Self {
-        postgres.is_counted(metrics.clone());
+        postgres.set_metrics(metrics.clone());
         if let Some(watch) = rules.watch.clone() {
             postgres.watch(watch);
         }
-        Self { postgres, rules, clock, metrics, runtime, ending, gone }
+        Self { postgres, config: rules, clock, metrics, runtime, ending, gone }
     }
 
     /// The lease of this guard. Bytes may leave only while it holds.
-    pub(crate) fn lease(&self) -> GuardMembership {
-        self.postgres.lease()
+    pub(crate) fn membership(&self) -> GuardMembership {
+        self.postgres.membership()
     }
 
     pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
-        self.told("resolve", self.postgres.resolve(keys, token).await)
+        self.record_result("resolve", self.postgres.resolve(keys, token).await)
     }
 
-    pub(crate) async fn seen(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
+    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
         let key = key.clone();
-        self.reads(move |postgres| async move { postgres.seen(&key).await }).await
+        self.read(move |postgres| async move { postgres.key_view(&key).await }).await
     }
 
     pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
-        self.reads(|postgres| async move { postgres.doubts().await }).await
+        self.read(|postgres| async move { postgres.doubts().await }).await
     }
 
     /// The database is asked each time, because another guard may have announced a newer token that a gateway knows of.
-    pub(crate) async fn reach(&self) -> Result<StoreProgress, AdmitError> {
+    pub(crate) async fn progress(&self) -> Result<StoreProgress, AdmitError> {
         let (highest, database) = self
-            .reads(|postgres| async move { Ok((postgres.highest().await?, postgres.physical().await?)) })
+            .read(|postgres| async move { Ok((postgres.highest().await?, postgres.database_id().await?)) })
             .await?;
         Ok(StoreProgress { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
@@ -98,60 +98,60 @@ impl PostgresBackend {
     }
 
     /// The places that have to be asked whether they run.
-    pub(crate) fn to_ask(&self) -> Vec<DispatchTarget> {
-        self.postgres.to_ask()
+    pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
+        self.postgres.targets_to_probe()
     }
 
-    pub(crate) fn seen_running(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
-        self.postgres.seen_running(place, answer)
+    pub(crate) fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+        self.postgres.record_alive(place, answer)
     }
 
-    pub(crate) fn not_seen(&self, place: &DispatchTarget) -> bool {
-        self.postgres.not_seen(place)
+    pub(crate) fn record_silent(&self, place: &DispatchTarget) -> bool {
+        self.postgres.record_silent(place)
     }
 
-    pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
-        self.postgres.sent_to(keys, token)
+    pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+        self.postgres.dispatch_target(keys, token)
     }
 
     /// Whether the lease holds, so that the other guards cannot have taken this one for dead.
-    pub(crate) fn is_there(&self) -> bool {
-        self.postgres.lease().holds(self.now())
+    pub(crate) fn is_available(&self) -> bool {
+        self.postgres.membership().is_valid(self.now())
     }
 
-    pub(crate) async fn store_turned(&self) {
+    pub(crate) async fn wait_for_store(&self) {
         drop(self.runtime.spawn(async {}).await);
     }
 
     /// The background work that may be late. Decisions and beats run on the store's own thread.
-    pub(crate) async fn tend(&self) {
+    pub(crate) async fn run_background(&self) {
         loop {
             if let Ok(unknown) =
-                self.reads(|postgres| async move { postgres.unknown(MOST_COUNTED).await }).await
+                self.read(|postgres| async move { postgres.count_unknown(MOST_COUNTED).await }).await
             {
-                self.metrics.operations_unknown(unknown);
+                self.metrics.set_unknown_operations(unknown);
             }
             sleep(COUNT).await;
         }
     }
 
-    pub(crate) fn count(&self) {
+    pub(crate) fn update_gauges(&self) {
         let StoreStatus { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.status();
-        self.metrics.at_work(in_flight);
-        self.metrics.in_doubt(in_doubt);
-        self.metrics.not_seen(self.postgres.silent());
-        self.metrics.store_keys(keys);
-        self.metrics.quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
-        self.metrics.rolled_back(closed.is_some_and(|closed| closed.why == QuarantineReason::RolledBack));
-        self.metrics.journal(journal.entries, journal.bytes, self.rules.journal.most);
-        self.metrics.guards(others + 1);
-        self.metrics.lease(self.postgres.lease().until().since(self.now()));
+        self.metrics.set_active_keys(in_flight);
+        self.metrics.set_in_doubt(in_doubt);
+        self.metrics.set_not_seen(self.postgres.silent_count());
+        self.metrics.set_store_keys(keys);
+        self.metrics.set_quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
+        self.metrics.set_rolled_back(closed.is_some_and(|closed| closed.why == QuarantineReason::RolledBack));
+        self.metrics.set_journal(journal.entries, journal.bytes, self.config.journal.most);
+        self.metrics.set_guards(others + 1);
+        self.metrics.set_lease(self.postgres.membership().expires_at().since(self.now()));
     }
 
-    pub(crate) async fn failed(&self) -> CommitError {
+    pub(crate) async fn wait_for_failure(&self) -> CommitError {
         let mut gone = self.gone.clone();
         tokio::select! {
-            lost = self.postgres.lost() => CommitError(lost.to_string().into()),
+            lost = self.postgres.wait_for_loss() => CommitError(lost.to_string().into()),
             _ = gone.changed() => {
                 let ending = *self.ending.borrow();
                 match ending {
@@ -164,8 +164,8 @@ impl PostgresBackend {
     }
 
     pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
-        let left = self.there(|postgres| async move { postgres.leave().await }).await;
-        let left = self.told("leave", left);
+        let left = self.run_on_store(|postgres| async move { postgres.leave().await }).await;
+        let left = self.record_result("leave", left);
         self.ending.send_replace(StopSignal::Graceful);
         left
     }
@@ -174,16 +174,16 @@ impl PostgresBackend {
         self.clock.now()
     }
 
-    async fn reads<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, AdmitError>
+    async fn read<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, AdmitError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, PostgresError>> + Send + 'static,
     {
-        self.told("read", self.there(asked).await)
+        self.record_result("read", self.run_on_store(asked).await)
     }
 
     /// Runs a question on the store's thread. A worker may be busy, or end earlier, and must not drive a connection.
-    async fn there<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, PostgresError>
+    async fn run_on_store<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, PostgresError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, PostgresError>> + Send + 'static,
@@ -192,9 +192,9 @@ impl PostgresBackend {
         answer.unwrap_or_else(|_| Err(PostgresError::Unreachable("the thread of the store has ended".into())))
     }
 
-    fn told<T>(&self, op: &'static str, answer: Result<T, PostgresError>) -> Result<T, AdmitError> {
+    fn record_result<T>(&self, op: &'static str, answer: Result<T, PostgresError>) -> Result<T, AdmitError> {
         answer.map_err(|unavailable| {
-            self.metrics.store_error(op);
+            self.metrics.record_store_error(op);
             AdmitError::Store(unavailable.to_string())
         })
     }

@@ -71,12 +71,12 @@ impl Store for CountingStore {
         self.store.unfinished_ids(most)
     }
 
-    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
-        self.store.by_reference(reference)
+    fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
+        self.store.find_by_reference(reference)
     }
 
-    fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError> {
-        self.store.outlived(now, most)
+    fn expired(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError> {
+        self.store.expired(now, most)
     }
 
     fn journal(&self) -> JournalSize {
@@ -108,10 +108,10 @@ fn site(more: &str) -> TestSite {
     let identity = StoreIdentity { format: store::FORMAT, store: "s".into(), ensemble: "e".into() };
     drop(RedbStore::init(&folder.path().join("guard.redb"), &identity, 5).expect("a new store"));
     let clock = Arc::new(ManualClock::default());
-    clock.go(DAY);
+    clock.advance(DAY);
     let site = opened(folder, clock, more);
-    site.clock.go(DAY);
-    site.alone().rest();
+    site.clock.advance(DAY);
+    site.alone().release_idle_keys();
     site
 }
 
@@ -127,20 +127,20 @@ fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Tes
     let store =
         Arc::new(CountingStore { store, commits: AtomicUsize::default(), largest: AtomicUsize::default() });
     let families = MetricRegistry::new();
-    let (metrics, rules) = (GuardMetrics::register(&families), GuardConfig::of(&plan));
+    let (metrics, rules) = (GuardMetrics::register(&families), GuardConfig::from_plan(&plan));
     let opened = Guard::open(store.clone(), rules, clock.clone(), "i".into(), metrics).expect("readable");
     TestSite { guard: opened.guard, store, clock, families, folder }
 }
 
 impl TestSite {
     fn alone(&self) -> &LocalBackend {
-        self.guard.arbiter.alone()
+        self.guard.backend.local()
     }
 
     /// Ends the guard without an orderly end, and starts another one.
     fn restarted(self) -> Self {
         let Self { guard, store, clock, folder, .. } = self;
-        guard.arbiter.alone().close();
+        guard.backend.local().close();
         drop(guard);
         while Arc::strong_count(&store) > 1 {
             std::thread::yield_now();
@@ -170,11 +170,11 @@ impl TestSite {
         let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);
         let wanted = wanted(number, keep, &claim);
-        let JournalLookup::New(reserved) = self.guard.find(wanted, &mut patience).await? else {
+        let JournalLookup::New(reserved) = self.guard.find_operation(wanted, &mut patience).await? else {
             panic!("{number} is known")
         };
         let running = self.guard.admit(claim, Some(reserved), &mut patience).await?;
-        running.answered(answer(200, body)).await
+        running.complete(answer(200, body)).await
     }
 
     /// The kept answer that a repeat of the operation gets.
@@ -182,7 +182,7 @@ impl TestSite {
         let mut client = AlwaysWaiting;
         let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
         let wanted = wanted(number, keep, &Self::claim("a", 100_000));
-        match self.guard.find(wanted, &mut patience).await {
+        match self.guard.find_operation(wanted, &mut patience).await {
             Ok(JournalLookup::Done(kept)) => kept,
             _ => panic!("{number} was done, and its answer is kept"),
         }
@@ -200,7 +200,7 @@ fn answer(status: u16, body: Option<&Bytes>) -> StoredResponse {
 fn id(number: u64) -> OperationId {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&number.to_be_bytes());
-    OperationId::of(bytes)
+    OperationId::from_bytes(bytes)
 }
 
 fn wanted(number: u64, keep: u64, claim: &Claim) -> OperationRequest {
@@ -208,7 +208,7 @@ fn wanted(number: u64, keep: u64, claim: &Claim) -> OperationRequest {
         operation: Operation {
             id: id(number),
             former: None,
-            fingerprint: Fingerprint::of([1; 32]),
+            fingerprint: Fingerprint::from_bytes([1; 32]),
             keep,
             finals: Vec::new(),
             askable: true,
@@ -248,13 +248,13 @@ async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
     for dispatch in 1..=100 {
         let claim = Claim { token: Token::new(50, 1, dispatch).expect("small"), ..TestSite::claim("a", 50) };
         let running = site.guard.admit(claim, None, &mut patience).await.expect("the newest");
-        running.answered(answer(200, None)).await.expect("known");
-        site.clock.go(Duration::from_millis(200));
-        site.alone().rest();
+        running.complete(answer(200, None)).await.expect("known");
+        site.clock.advance(Duration::from_millis(200));
+        site.alone().release_idle_keys();
     }
     assert_eq!(commits(&site), 1, "the epoch, and that the key is at work");
-    site.clock.go(Duration::from_secs(1));
-    site.alone().rest();
+    site.clock.advance(Duration::from_secs(1));
+    site.alone().release_idle_keys();
     // The next tenure costs one further commit.
     let running = site.guard.admit(TestSite::claim("a", 51), None, &mut patience).await.expect("the newest");
     drop(running);
@@ -272,7 +272,7 @@ async fn an_admission_can_go_from_thread_to_thread() {
     let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
     let admitted = is_sent(site.guard.admit(TestSite::claim("a", 50), None, &mut patience)).await;
     let running: Execution = is_sent(admitted.expect("the newest"));
-    is_sent(running.answered(answer(200, None))).await.expect("known");
+    is_sent(running.complete(answer(200, None))).await.expect("known");
 }
 
 #[test]
@@ -280,5 +280,5 @@ fn the_rules_without_a_file_are_those_of_a_file_without_rules() {
     let text = "version: 1\nlistener: {address: 127.0.0.1:8080}\nupstream: {endpoint: \"http://127.0.0.1:8000\"}\n\
                 store: {redb: /var/lib/fencegate/guard.redb}\n";
     let plan = load_guard(text).plan.expect("a sound file");
-    assert_eq!(format!("{:?}", GuardConfig::of(&plan)), format!("{:?}", GuardConfig::default()));
+    assert_eq!(format!("{:?}", GuardConfig::from_plan(&plan)), format!("{:?}", GuardConfig::default()));
 }

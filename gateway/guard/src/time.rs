@@ -31,7 +31,7 @@ impl StoreClock {
     }
 
     /// At `now`, in seconds of the store's time.
-    pub(crate) fn at(&self, now: BootInstant) -> u64 {
+    pub(crate) fn seconds_at(&self, now: BootInstant) -> u64 {
         self.before.saturating_add(now.since(self.began).as_secs())
     }
 
@@ -41,8 +41,8 @@ impl StoreClock {
     }
 
     /// The store's time as a change to be written; empty if there is none.
-    pub(crate) fn passed(&self, now: BootInstant) -> Vec<Change> {
-        vec![Change::Time(self.at(now)), Change::MaxExecution(self.longest_execution(now))]
+    pub(crate) fn time_change(&self, now: BootInstant) -> Vec<Change> {
+        vec![Change::Time(self.seconds_at(now)), Change::MaxExecution(self.longest_execution(now))]
     }
 }
 

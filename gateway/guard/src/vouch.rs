@@ -28,8 +28,8 @@ impl Guard {
     ) -> Result<Arc<VerifiedTicket>, AdmitError> {
         let verified = verifier.verify(ticket, &self.identity.ensemble, now())?;
         let keys = claim.keys.iter().map(ResourceKey::as_str);
-        verified.covers(keys, claim.token, claim.mode)?;
-        not_after.map_or(Ok(()), |not_after| verified.bounds(not_after))?;
+        verified.check_covers(keys, claim.token, claim.mode)?;
+        not_after.map_or(Ok(()), |not_after| verified.check_not_after(not_after))?;
         Ok(verified)
     }
 
@@ -38,7 +38,7 @@ impl Guard {
     /// of an older build says neither, and its dispatch is in time.
     pub fn is_in_time(&self, not_after: Option<&NotAfter>, signed: Option<u64>) -> bool {
         let signed = signed.map(|unix_ms| NotAfter::new(unix_ms, None));
-        let (stamped, error) = (not_after.is_some(), self.rules.clock_error);
+        let (stamped, error) = (not_after.is_some(), self.config.clock_error);
         let clock = self.clock();
         let is_early = |moment: &NotAfter| clock.now() < clock.deadline_of(moment, error);
         // On the gateway's own kernel its wall clock is this one, and its error is no reason to refuse.
@@ -50,8 +50,8 @@ impl Guard {
     }
 
     /// Counts a refusal. The front logs it with the facts of the request.
-    pub fn refuse(&self, refused: AdmitError, claim: Option<&Claim>) -> AdmitError {
-        self.metrics.decided(refused.decision());
+    pub fn record_refusal(&self, refused: AdmitError, claim: Option<&Claim>) -> AdmitError {
+        self.metrics.record_decision(refused.decision());
         if let (AdmitError::Stale { newest }, Some(claim)) = (&refused, claim) {
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             refusals.stale += 1;

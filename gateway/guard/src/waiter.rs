@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// A client that waits to be let in, and may go away before.
 pub trait Waiter {
     /// Returns when the client has gone. It may be called again.
-    fn gone(&mut self) -> impl Future<Output = ()>;
+    fn wait_closed(&mut self) -> impl Future<Output = ()>;
 }
 
 /// A client that never goes away.
@@ -15,7 +15,7 @@ pub trait Waiter {
 pub struct AlwaysWaiting;
 
 impl Waiter for AlwaysWaiting {
-    async fn gone(&mut self) {
+    async fn wait_closed(&mut self) {
         std::future::pending().await
     }
 }
@@ -32,7 +32,7 @@ impl<'c, W: Waiter> WaitLimit<'c, W> {
     }
 
     /// The same client, waiting no longer than `longest` from now on.
-    pub fn at_most(&mut self, longest: Duration) -> WaitLimit<'_, W> {
+    pub fn limited_to(&mut self, longest: Duration) -> WaitLimit<'_, W> {
         let deadline = self.deadline.min(Instant::now() + longest);
         WaitLimit { client: &mut *self.client, deadline }
     }

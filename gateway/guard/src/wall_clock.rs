@@ -9,7 +9,7 @@ pub(crate) fn wall_clock() -> u64 {
     let ahead = AHEAD.get();
     #[cfg(not(test))]
     let ahead = std::time::Duration::ZERO;
-    fencegate_process::clock::wall_clock() + ahead.as_secs()
+    fencegate_process::clock::unix_seconds() + ahead.as_secs()
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use tokio::{sync::mpsc, time::Instant};
 pub use self::{broken::BodyError, source::Chunk, trailers::Trailers};
 use self::{
     observer::{DropOnComplete, DropWithBody, Observer},
-    source::{Framing, LiveBody, Source, some},
+    source::{Framing, LiveBody, Source, non_empty},
 };
 use crate::course::Exchange;
 use crate::parting::{UpgradeHandler, UpgradeSender};
@@ -40,7 +40,7 @@ pub struct Body {
     source: Source,
     trailers: Trailers,
     /// Parts that few bodies have.
-    rare: Option<Box<BodyExtras>>,
+    extras: Option<Box<BodyExtras>>,
     /// The observers; the one that was added last is told first.
     observers: SmallVec<[Box<dyn Observer>; USUAL]>,
 }
@@ -49,9 +49,9 @@ pub struct Body {
 #[derive(Default)]
 struct BodyExtras {
     /// What follows the head after a switch of protocols.
-    passage: Option<Box<dyn UpgradeHandler>>,
+    upgrade_handler: Option<Box<dyn UpgradeHandler>>,
     /// Gets the client's stream once the head has been sent.
-    taker: Option<UpgradeSender>,
+    upgrade_sender: Option<UpgradeSender>,
     /// The error of a broken body, held back until all bytes before it are sent. The HTTP library discards what it has
     /// not written when it gets an error, and a client that gets no byte believes that its request never arrived.
     broken: Option<BodyError>,
@@ -69,12 +69,12 @@ impl Body {
     }
 
     pub fn whole(data: Bytes) -> Self {
-        Self::of(Source::whole(data, None), Trailers::Drop)
+        Self::new(Source::whole(data, None), Trailers::Drop)
     }
 
     /// A whole answer of an upstream, already filtered.
-    pub fn collected(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::of(Source::whole(data, trailers), Trailers::Pass)
+    pub fn with_trailers(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self::new(Source::whole(data, trailers), Trailers::Pass)
     }
 
     /// The body of a client's request. Its trailers are dropped, because a client could send a token in them.
@@ -84,32 +84,35 @@ impl Body {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        let framing = if exchange.is_one_of_several() { Framing::Http2 } else { Framing::Http1 };
-        Self::of(Source::live(LiveBody::new(incoming, framing, pause).of(exchange)), Trailers::Drop)
+        let framing = if exchange.is_multiplexed() { Framing::Http2 } else { Framing::Http1 };
+        Self::new(
+            Source::live(LiveBody::new(incoming, framing, pause).with_exchange(exchange)),
+            Trailers::Drop,
+        )
     }
 
     /// Puts `begun`, which was read before, back to the front. The rest is not read before that is taken.
     #[must_use]
-    pub fn held_back(mut self, begun: Bytes) -> Self {
+    pub fn prepend(mut self, begun: Bytes) -> Self {
         match &mut self.source {
-            Source::Live(live) => live.begin_with(begun),
-            Source::Whole { data, .. } => *data = some(begun),
+            Source::Live(live) => live.prepend(begun),
+            Source::Whole { data, .. } => *data = non_empty(begun),
             Source::Piped(_) => {}
         }
         self
     }
 
     /// Sets the time at which the whole body has to be here. After it the body fails, however little is missing.
-    pub fn has_to_be_here_by(&mut self, by: Instant) {
+    pub fn set_deadline(&mut self, by: Instant) {
         if let Source::Live(live) = &mut self.source {
-            live.by(by);
+            live.set_deadline(by);
         }
     }
 
     /// The time at which the whole body has to be here.
-    pub fn is_due(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         match &self.source {
-            Source::Live(live) => live.is_due(),
+            Source::Live(live) => live.deadline(),
             Source::Whole { .. } | Source::Piped(_) => None,
         }
     }
@@ -123,51 +126,55 @@ impl Body {
     }
 
     /// The body of an answer in this version. `idle`: how long each piece may take.
-    pub fn from_answer((incoming, version): (Incoming, Version), trailers: Trailers, idle: Duration) -> Self {
+    pub fn from_upstream(
+        (incoming, version): (Incoming, Version),
+        trailers: Trailers,
+        idle: Duration,
+    ) -> Self {
         let framing = if version == Version::HTTP_2 { Framing::Http2 } else { Framing::Http1 };
-        Self::of(Source::live(LiveBody::new(incoming, framing, idle)), trailers)
+        Self::new(Source::live(LiveBody::new(incoming, framing, idle)), trailers)
     }
 
     /// Reads what has already come of an answer. If the answer is broken directly after its head, the client can still
     /// get another head.
-    pub fn look(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
-        let looked = self.source.look(cx);
+    pub fn prefetch(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        let looked = self.source.prefetch(cx);
         match looked {
-            Err(_) => self.tell(Observer::failed),
-            Ok(()) if self.source.is_end() => self.tell(Observer::complete),
+            Err(_) => self.notify_observers(Observer::on_error),
+            Ok(()) if self.source.is_end() => self.notify_observers(Observer::on_end),
             Ok(()) => {}
         }
         looked
     }
 
     /// A body whose pieces come from a task. The task goes on even if the body is not read.
-    pub fn piped(pieces: mpsc::Receiver<Chunk>) -> Self {
-        Self::of(Source::Piped(pieces), Trailers::Pass)
+    pub fn from_channel(pieces: mpsc::Receiver<Chunk>) -> Self {
+        Self::new(Source::Piped(pieces), Trailers::Pass)
     }
 
     /// No body: `taker` gets the client's stream after the head.
-    pub fn parting(taker: UpgradeSender) -> Self {
+    pub fn for_upgrade(taker: UpgradeSender) -> Self {
         Self {
-            rare: Some(Box::new(BodyExtras { taker: Some(taker), ..BodyExtras::default() })),
+            extras: Some(Box::new(BodyExtras { upgrade_sender: Some(taker), ..BodyExtras::default() })),
             ..Self::empty()
         }
     }
 
     /// The receiver of the client's stream.
-    pub fn take_taker(&mut self) -> Option<UpgradeSender> {
-        self.rare.as_mut()?.taker.take()
+    pub fn take_upgrade_sender(&mut self) -> Option<UpgradeSender> {
+        self.extras.as_mut()?.upgrade_sender.take()
     }
 
     /// Sets the passage that runs over that stream.
     #[must_use]
-    pub fn passing(mut self, passage: impl UpgradeHandler) -> Self {
-        self.rare.get_or_insert_default().passage = Some(Box::new(passage));
+    pub fn with_upgrade_handler(mut self, passage: impl UpgradeHandler) -> Self {
+        self.extras.get_or_insert_default().upgrade_handler = Some(Box::new(passage));
         self
     }
 
     /// Takes the passage. The caller runs it, and holds the lock for as long as it runs.
-    pub fn take_passage(&mut self) -> Option<Box<dyn UpgradeHandler>> {
-        self.rare.as_mut()?.passage.take()
+    pub fn take_upgrade_handler(&mut self) -> Option<Box<dyn UpgradeHandler>> {
+        self.extras.as_mut()?.upgrade_handler.take()
     }
 
     /// The trailers of a body that is in memory.
@@ -187,7 +194,7 @@ impl Body {
     }
 
     /// A second body with the same bytes, if this one is in memory.
-    pub fn again(&self) -> Option<Self> {
+    pub fn try_clone(&self) -> Option<Self> {
         match &self.source {
             Source::Whole { data, .. } => Some(Self::whole(data.clone().unwrap_or_default())),
             source if source.is_end() => Some(Self::empty()),
@@ -196,18 +203,18 @@ impl Body {
     }
 
     /// Keeps a value until the body is dropped.
-    pub fn keeping(self, kept: impl Sized + 'static) -> Self {
-        self.telling(Box::new(DropWithBody(kept)))
+    pub fn keep_until_dropped(self, kept: impl Sized + 'static) -> Self {
+        self.with_observer(Box::new(DropWithBody(kept)))
     }
 
     /// Keeps a value until the body is complete, or dropped.
-    pub fn holding(self, held: impl Sized + 'static) -> Self {
-        self.telling(Box::new(DropOnComplete(Some(held))))
+    pub fn keep_until_complete(self, held: impl Sized + 'static) -> Self {
+        self.with_observer(Box::new(DropOnComplete(Some(held))))
     }
 
     /// A body in memory is given on in pieces of at most `most` bytes.
     #[must_use]
-    pub fn in_pieces(mut self, most: usize) -> Self {
+    pub fn with_max_chunk(mut self, most: usize) -> Self {
         if let Source::Whole { piece, .. } = &mut self.source {
             *piece = most;
         }
@@ -215,37 +222,33 @@ impl Body {
     }
 
     /// Adds an observer.
-    pub fn telling(mut self, mut observer: Box<dyn Observer>) -> Self {
+    pub fn with_observer(mut self, mut observer: Box<dyn Observer>) -> Self {
         if self.source.is_end() {
-            observer.complete();
+            observer.on_end();
         }
         self.observers.push(observer);
         self
     }
 
-    fn of(source: Source, trailers: Trailers) -> Self {
-        Self { source, trailers, rare: None, observers: SmallVec::new() }
+    fn new(source: Source, trailers: Trailers) -> Self {
+        Self { source, trailers, extras: None, observers: SmallVec::new() }
     }
 
-    fn tell(&mut self, what: impl Fn(&mut dyn Observer)) {
+    fn notify_observers(&mut self, what: impl Fn(&mut dyn Observer)) {
         self.observers.iter_mut().rev().for_each(|observer| what(&mut **observer));
     }
 
     /// Returns the error, once all bytes before it are sent.
-    fn breaks(
-        &mut self,
-        error: BodyError,
-        cx: &Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.observers.iter().all(|observer| observer.has_left(cx.waker())) {
+    fn fail(&mut self, error: BodyError, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.observers.iter().all(|observer| observer.check_flushed(cx.waker())) {
             return Poll::Ready(Some(Err(error)));
         }
-        self.rare.get_or_insert_default().broken = Some(error);
+        self.extras.get_or_insert_default().broken = Some(error);
         Poll::Pending
     }
 
     /// Reads a short body to its end; `None` if it breaks or is too long.
-    pub async fn spent(mut self) -> Option<Self> {
+    pub async fn read_to_end(mut self) -> Option<Self> {
         let mut left = SHORT;
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut self).poll_frame(cx)).await {
             left = left.checked_sub(frame.ok()?.data_ref().map_or(0, Bytes::len))?;
@@ -254,9 +257,9 @@ impl Body {
     }
 
     /// After the last byte: waits until no byte of the *request* can leave any more either.
-    pub async fn settled(mut self) {
+    pub async fn wait_settled(mut self) {
         for observer in &mut self.observers {
-            if let Some(rest) = observer.settles() {
+            if let Some(rest) = observer.settle() {
                 rest.await;
             }
         }
@@ -272,29 +275,29 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        if let Some(error) = this.rare.as_mut().and_then(|rare| rare.broken.take()) {
-            return this.breaks(error, cx);
+        if let Some(error) = this.extras.as_mut().and_then(|rare| rare.broken.take()) {
+            return this.fail(error, cx);
         }
         let frame = loop {
             let polled = this.source.poll(cx);
-            this.tell(|observer| observer.asked(polled.is_ready()));
+            this.notify_observers(|observer| observer.on_poll(polled.is_ready()));
             match ready!(polled) {
                 Some(Ok(frame)) => match this.trailers.filter(frame) {
                     Some(frame) => break Some(frame),
                     None => continue,
                 },
                 Some(Err(error)) => {
-                    this.tell(Observer::failed);
-                    return this.breaks(error, cx);
+                    this.notify_observers(Observer::on_error);
+                    return this.fail(error, cx);
                 }
                 None => break None,
             }
         };
         let bytes = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
-        this.tell(|observer| observer.gives(bytes));
+        this.notify_observers(|observer| observer.on_data(bytes));
         // A body that breaks is never complete, even if all its bytes were given on.
         if frame.is_none() || this.source.is_end() {
-            this.tell(Observer::complete);
+            this.notify_observers(Observer::on_end);
         }
         Poll::Ready(frame.map(Ok))
     }

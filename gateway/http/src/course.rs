@@ -31,7 +31,7 @@ pub struct ConnectionState {
     reading: Cell<ReadState>,
     writing: Cell<WriteState>,
     /// Whether it has several requests at once, as HTTP/2 has.
-    several: bool,
+    multiplexed: bool,
     /// With several requests at once: the exchanges that may still be under way.
     exchanges: RefCell<Vec<Weak<Exchange>>>,
     /// The connection is to be closed with a reset.
@@ -47,14 +47,14 @@ pub struct ConnectionState {
     /// Woken when the library has written all that it had.
     written: RefCell<Vec<Waker>>,
     /// Interim answers, on connections with one request at a time.
-    pub(crate) interims: Option<Arc<InformationalQueue>>,
+    pub(crate) informational: Option<Arc<InformationalQueue>>,
     /// Whether the stream was given away after a switch of protocols, or is about to be.
-    parted: Cell<bool>,
+    upgrading: Cell<bool>,
     /// When the connection began. `over`: when its last exchange ended.
     began: Instant,
     over: Cell<Option<Instant>>,
     /// Gets the stream of the connection, once the answer that switches protocols is sent.
-    taker: RefCell<Option<UpgradeSender>>,
+    upgrade_sender: RefCell<Option<UpgradeSender>>,
 }
 
 /// One request and its answer.
@@ -63,7 +63,7 @@ pub struct Exchange {
     course: Rc<ConnectionState>,
     /// The client let the rest of its body wait for too long.
     pub stalled: Cell<bool>,
-    coming: Cell<RequestBodyState>,
+    body_state: Cell<RequestBodyState>,
     /// Whether the HTTP library was given a piece of the answer and has not asked for the next one.
     given: Cell<bool>,
     /// How many looks in a row have found it so.
@@ -76,32 +76,32 @@ pub struct ResponseTracker(Rc<Exchange>);
 
 impl ConnectionState {
     /// The course of an HTTP/1.1 connection; its first head began at `since`.
-    pub fn of_http1(since: Instant) -> Rc<Self> {
+    pub fn new_http1(since: Instant) -> Rc<Self> {
         Self::new(false, ReadState::Head(since), WriteState::Owed(0))
     }
 
     /// The course of an HTTP/2 connection, whose reads and writes concern many requests at once.
-    pub fn of_http2() -> Rc<Self> {
+    pub fn new_http2() -> Rc<Self> {
         Self::new(true, ReadState::Busy, WriteState::Answers)
     }
 
     fn new(several: bool, reading: ReadState, writing: WriteState) -> Rc<Self> {
         Rc::new(Self {
-            several,
+            multiplexed: several,
             reading: Cell::new(reading),
             writing: Cell::new(writing),
             exchanges: RefCell::default(),
             reset: Cell::new(false),
             held_back: Cell::new(false),
             waits: RefCell::default(),
-            interims: (!several).then(Arc::default),
-            parted: Cell::new(false),
+            informational: (!several).then(Arc::default),
+            upgrading: Cell::new(false),
             began: Instant::now(),
             over: Cell::new(None),
             unwritten: Cell::new(false),
             unsent: UnsentBytes::new(),
             written: RefCell::default(),
-            taker: RefCell::default(),
+            upgrade_sender: RefCell::default(),
         })
     }
 
@@ -112,11 +112,11 @@ impl ConnectionState {
         let exchange = Rc::new(Exchange {
             course: self.clone(),
             stalled: Cell::new(false),
-            coming: Cell::new(RequestBodyState::Untouched),
+            body_state: Cell::new(RequestBodyState::Untouched),
             given: Cell::new(false),
             seen: Cell::new(0),
         });
-        if self.several {
+        if self.multiplexed {
             let mut exchanges = self.exchanges.borrow_mut();
             if exchanges.len() >= FORGET_AT {
                 exchanges.retain(|exchange| exchange.strong_count() > 0);
@@ -127,9 +127,9 @@ impl ConnectionState {
     }
 
     /// The socket has taken this many bytes of these pieces.
-    pub(crate) fn passed(&self, polled: &Poll<io::Result<usize>>, pieces: &[IoSlice<'_>]) {
-        if let (true, Poll::Ready(Ok(count))) = (self.several, polled) {
-            self.unsent.passed(pieces, *count);
+    pub(crate) fn record_write(&self, polled: &Poll<io::Result<usize>>, pieces: &[IoSlice<'_>]) {
+        if let (true, Poll::Ready(Ok(count))) = (self.multiplexed, polled) {
+            self.unsent.record_write(pieces, *count);
         }
     }
 
@@ -142,7 +142,7 @@ impl ConnectionState {
     }
 
     /// There is nothing to read, and the client does not have to send anything.
-    pub(crate) fn waits(&self, waker: &Waker) {
+    pub(crate) fn set_waker(&self, waker: &Waker) {
         let mut waits = self.waits.borrow_mut();
         if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *waits = Some(waker.clone());
@@ -150,18 +150,18 @@ impl ConnectionState {
     }
 
     /// The HTTP library has written all that it had.
-    pub(crate) fn is_written(&self) {
+    pub(crate) fn mark_written(&self) {
         self.unwritten.set(false);
         self.written.take().into_iter().for_each(Waker::wake);
     }
 
     /// Whether nobody reads from the connection, so that its end would go unseen.
-    pub(crate) fn holds_back(&self) -> bool {
+    pub(crate) fn is_held_back(&self) -> bool {
         self.held_back.get()
     }
 
     /// Bytes came.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn record_read(&self) {
         if let ReadState::Idle(_) = self.reading.get() {
             self.reading.set(ReadState::Head(Instant::now()));
         }
@@ -177,7 +177,7 @@ impl ConnectionState {
     }
 
     /// `left` bytes of complete answers are still to be written.
-    pub(crate) fn owes(&self, left: usize) {
+    pub(crate) fn set_owed(&self, left: usize) {
         self.writing.set(WriteState::Owed(left));
     }
 
@@ -190,20 +190,20 @@ impl ConnectionState {
     }
 
     /// Whether the stream goes on after this answer, with another protocol.
-    pub(crate) fn parts(&self) -> bool {
-        self.taker.borrow().is_some()
+    pub(crate) fn is_upgrading(&self) -> bool {
+        self.upgrade_sender.borrow().is_some()
     }
 
-    pub(crate) fn take_taker(&self) -> Option<UpgradeSender> {
-        self.taker.take()
+    pub(crate) fn take_upgrade_sender(&self) -> Option<UpgradeSender> {
+        self.upgrade_sender.take()
     }
 
     /// Since when the connection is quiet: every request is answered in full, and every answer is written.
-    pub(crate) fn is_quiet(&self) -> Option<Instant> {
-        if self.unwritten.get() || self.unsent.is_some() {
+    pub(crate) fn quiet_since(&self) -> Option<Instant> {
+        if self.unwritten.get() || self.unsent.has_bytes() {
             return None;
         }
-        if self.several {
+        if self.multiplexed {
             let asks = self.exchanges.borrow().iter().any(|exchange| exchange.strong_count() > 0);
             return match self.over.get() {
                 _ if asks => None,
@@ -213,7 +213,7 @@ impl ConnectionState {
             };
         }
         match (self.reading.get(), self.writing.get()) {
-            _ if self.parted.get() => None,
+            _ if self.upgrading.get() => None,
             // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it cannot
             // keep its place.
             (ReadState::Head(since), WriteState::Owed(0)) => (since.elapsed() >= HEAD_COMES).then_some(since),
@@ -223,20 +223,20 @@ impl ConnectionState {
     }
 
     #[cfg(test)]
-    pub(crate) fn grows_older(&self, by: Duration) {
+    pub(crate) fn age(&self, by: Duration) {
         self.over.set(self.over.get().map(|over| over - by));
-        self.unsent.grows_older(by);
+        self.unsent.age(by);
         if let ReadState::Head(since) = self.reading.get() {
             self.reading.set(ReadState::Head(since - by));
         }
     }
 
     /// The state of an HTTP/2 connection; called at each periodic look.
-    pub(crate) fn look(&self) -> H2Snapshot {
+    pub(crate) fn snapshot(&self) -> H2Snapshot {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
         let mut under_way =
-            H2Snapshot { exchanges: exchanges.len(), unsent: self.unsent.is_some(), not_taken: 0 };
+            H2Snapshot { exchanges: exchanges.len(), unsent: self.unsent.has_bytes(), not_taken: 0 };
         for exchange in exchanges.iter().filter_map(Weak::upgrade).filter(|exchange| exchange.given.get()) {
             exchange.seen.set(exchange.seen.get().saturating_add(1));
             under_way.not_taken = under_way.not_taken.max(exchange.seen.get());
@@ -255,47 +255,47 @@ const HEAD_COMES: Duration = Duration::from_secs(2);
 const FORGET_AT: usize = 256;
 
 impl Exchange {
-    pub fn coming(&self) -> RequestBodyState {
-        self.coming.get()
+    pub fn body_state(&self) -> RequestBodyState {
+        self.body_state.get()
     }
 
-    pub fn comes(&self, coming: RequestBodyState) {
-        self.coming.set(coming);
-        self.course.held_back.set(!self.course.several && coming == RequestBodyState::HeldBack);
+    pub fn set_body_state(&self, coming: RequestBodyState) {
+        self.body_state.set(coming);
+        self.course.held_back.set(!self.course.multiplexed && coming == RequestBodyState::HeldBack);
     }
 
     /// The interim answers of the connection; `None` if it has several requests at once.
-    pub fn interims(&self) -> Option<&Arc<InformationalQueue>> {
-        self.course.interims.as_ref()
+    pub fn informational(&self) -> Option<&Arc<InformationalQueue>> {
+        self.course.informational.as_ref()
     }
 
     /// Whether the connection can have several exchanges at once, as HTTP/2 has.
-    pub fn is_one_of_several(&self) -> bool {
-        self.course.several
+    pub fn is_multiplexed(&self) -> bool {
+        self.course.multiplexed
     }
 }
 
 impl ResponseTracker {
     /// The HTTP library has asked for a piece. `given`: it got one; else it has to wait.
-    pub fn asked(&self, given: bool) {
+    pub fn record_poll(&self, given: bool) {
         self.0.given.set(given);
         self.0.seen.set(0);
     }
 
     /// A part of the answer, first its head, goes to the HTTP library, with this many bytes of its body.
-    pub fn is_to_leave(&self, bytes: usize) {
+    pub fn add_unsent(&self, bytes: usize) {
         self.0.course.unwritten.set(true);
-        if self.is_one_of_several() {
-            self.0.course.unsent.given(bytes);
+        if self.is_multiplexed() {
+            self.0.course.unsent.add(bytes);
         }
     }
 
-    pub fn is_one_of_several(&self) -> bool {
-        self.0.is_one_of_several()
+    pub fn is_multiplexed(&self) -> bool {
+        self.0.is_multiplexed()
     }
 
     /// Whether all that was given of the answer is written. If not, the waker is woken when it is.
-    pub fn has_left(&self, waker: &Waker) -> bool {
+    pub fn check_flushed(&self, waker: &Waker) -> bool {
         let course = &self.0.course;
         if course.unwritten.get() {
             course.written.borrow_mut().push(waker.clone());
@@ -304,9 +304,9 @@ impl ResponseTracker {
     }
 
     /// This answer switches protocols: after it the stream goes to `taker`.
-    pub fn parts(&self, taker: UpgradeSender) {
-        self.0.course.parted.set(true);
-        self.0.course.taker.replace(Some(taker));
+    pub fn upgrade(&self, taker: UpgradeSender) {
+        self.0.course.upgrading.set(true);
+        self.0.course.upgrade_sender.replace(Some(taker));
     }
 }
 
@@ -314,7 +314,7 @@ impl Drop for ResponseTracker {
     fn drop(&mut self) {
         self.0.given.set(false);
         let course = &self.0.course;
-        if !course.several {
+        if !course.multiplexed {
             course.writing.set(WriteState::LastChunk);
         }
     }
@@ -323,7 +323,7 @@ impl Drop for ResponseTracker {
 impl Drop for Exchange {
     /// Called when both the answer and the request's body are over.
     fn drop(&mut self) {
-        if self.course.several {
+        if self.course.multiplexed {
             self.course.over.set(Some(Instant::now()));
         } else {
             self.course.held_back.set(false);

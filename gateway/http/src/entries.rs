@@ -7,7 +7,10 @@ use hyper::{
 
 /// The entries of a list that may stand in several fields, in order. A field need not be text: one byte that is not
 /// ASCII must not hide the other entries.
-pub fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+pub fn list_entries<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl DoubleEndedIterator<Item = &'a [u8]> {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let entries = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
     entries.filter(|entry| !entry.is_empty())

@@ -37,10 +37,10 @@ pub trait Accept: 'static {
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ConnectionInfo)>>;
 
     /// The place at which it listens, for further listeners.
-    fn place(&self) -> io::Result<ListenAddr>;
+    fn listen_addr(&self) -> io::Result<ListenAddr>;
 
     /// Takes no new connections from now on. Those that are queued are still accepted.
-    fn closes(&self);
+    fn stop_accepting(&self);
 }
 
 /// The end of a connection: with a reset, or in order.

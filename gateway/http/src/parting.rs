@@ -49,7 +49,7 @@ pub enum TunnelEnd {
 }
 
 impl TunnelEnd {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::Broken => "the upstream's connection broke",

@@ -45,19 +45,19 @@ pub struct ClientIdentity {
 
 impl ConnectionInfo {
     /// A peer without TLS; see [`Self::over`].
-    pub fn at(address: SocketAddr, local: SocketAddr) -> Self {
+    pub fn new(address: SocketAddr, local: SocketAddr) -> Self {
         Self { address, local, tls: None, written: OnceCell::new() }
     }
 
     /// Replaces the address by that of the client that a proxy before us names.
     #[must_use]
-    pub fn speaking_for(self, client: SocketAddr) -> Self {
-        Self { tls: self.tls, ..Self::at(client, self.local) }
+    pub fn with_client_address(self, client: SocketAddr) -> Self {
+        Self { tls: self.tls, ..Self::new(client, self.local) }
     }
 
     /// Adds the facts of a TLS handshake.
     #[must_use]
-    pub fn over(self, handshake: TlsInfo) -> Self {
+    pub fn with_tls(self, handshake: TlsInfo) -> Self {
         Self { tls: Some(Box::new(handshake)), ..self }
     }
 
@@ -72,7 +72,7 @@ impl ConnectionInfo {
     }
 
     /// The IP address as the value of a field.
-    pub fn written_ip(&self) -> &HeaderValue {
+    pub fn ip_header(&self) -> &HeaderValue {
         self.written.get_or_init(|| {
             HeaderValue::try_from(self.ip().to_string()).expect("an address is visible ASCII")
         })

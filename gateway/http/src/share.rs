@@ -15,7 +15,7 @@ pub struct ClientId(IpAddr);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct CounterKey {
     client: ClientId,
-    what: CounterKind,
+    kind: CounterKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,13 +43,13 @@ struct ShardedCounters {
 /// A connection, a request or some bytes of a client, until it is dropped.
 #[derive(Debug)]
 pub struct QuotaPermit {
-    of: Arc<ShardedCounters>,
-    whose: CounterKey,
+    counters: Arc<ShardedCounters>,
+    key: CounterKey,
     count: usize,
 }
 
 impl ClientId {
-    pub fn at(address: IpAddr) -> Self {
+    pub fn from_ip(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => {
                 let network = u128::from(address) & (u128::MAX << 64);
@@ -62,28 +62,32 @@ impl ClientId {
 
 impl ClientQuotas {
     /// One more request in flight; `None` where the client has `most` already.
-    pub fn in_flight(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
-        self.enter(CounterKey { client, what: CounterKind::InFlight }, most)
+    pub fn acquire_request(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
+        self.acquire(CounterKey { client, kind: CounterKind::InFlight }, most)
     }
 
     /// One more connection.
-    pub fn connection(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
-        self.enter(CounterKey { client, what: CounterKind::Connection }, most)
+    pub fn acquire_connection(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
+        self.acquire(CounterKey { client, kind: CounterKind::Connection }, most)
     }
 
     /// One more request that waits for or holds keys of a route. Routes go by their names, which stay the same when a
     /// plan is changed.
-    pub fn of_route(&self, client: ClientId, route: Arc<str>, most: usize) -> Option<QuotaPermit> {
-        self.enter(CounterKey { client, what: CounterKind::Route(route) }, most)
+    pub fn acquire_route(&self, client: ClientId, route: Arc<str>, most: usize) -> Option<QuotaPermit> {
+        self.acquire(CounterKey { client, kind: CounterKind::Route(route) }, most)
     }
 
     /// No byte yet of the heads of a client.
-    pub(crate) fn of_heads(&self, client: ClientId) -> QuotaPermit {
-        QuotaPermit { of: self.0.clone(), whose: CounterKey { client, what: CounterKind::Heads }, count: 0 }
+    pub(crate) fn acquire_heads(&self, client: ClientId) -> QuotaPermit {
+        QuotaPermit {
+            counters: self.0.clone(),
+            key: CounterKey { client, kind: CounterKind::Heads },
+            count: 0,
+        }
     }
 
-    fn enter(&self, whose: CounterKey, most: usize) -> Option<QuotaPermit> {
-        let mut share = QuotaPermit { of: self.0.clone(), whose, count: 0 };
+    fn acquire(&self, whose: CounterKey, most: usize) -> Option<QuotaPermit> {
+        let mut share = QuotaPermit { counters: self.0.clone(), key: whose, count: 0 };
         share.resize(1, most).then_some(share)
     }
 }
@@ -95,16 +99,16 @@ impl QuotaPermit {
         if count == self.count {
             return true;
         }
-        let mut counts = self.of.shard(&self.whose);
-        let mut all = counts.get(&self.whose).copied().unwrap_or_default();
+        let mut counts = self.counters.shard(&self.key);
+        let mut all = counts.get(&self.key).copied().unwrap_or_default();
         all = all - self.count + count;
         if count > self.count && all > most {
             return false;
         }
-        match counts.get_mut(&self.whose) {
-            _ if all == 0 => drop(counts.remove(&self.whose)),
+        match counts.get_mut(&self.key) {
+            _ if all == 0 => drop(counts.remove(&self.key)),
             Some(counted) => *counted = all,
-            None => drop(counts.insert(self.whose.clone(), all)),
+            None => drop(counts.insert(self.key.clone(), all)),
         }
         drop(counts);
         self.count = count;
@@ -133,7 +137,7 @@ mod tests {
     use super::*;
 
     fn client(address: &str) -> ClientId {
-        ClientId::at(address.parse().expect("an address"))
+        ClientId::from_ip(address.parse().expect("an address"))
     }
 
     fn counted(shares: &ClientQuotas) -> usize {
@@ -144,15 +148,19 @@ mod tests {
     fn a_client_has_its_share_and_no_more_and_leaves_nothing_behind() {
         let shares = ClientQuotas::default();
         let (one, other) = (client("192.0.2.1"), client("192.0.2.2"));
-        let mut taken: Vec<_> = (0..2).map(|_| shares.in_flight(one, 2).expect("within its share")).collect();
-        assert!(shares.in_flight(one, 2).is_none());
-        let others = shares.in_flight(other, 2).expect("another client");
-        let routes = shares.of_route(one, "pay".into(), 1).expect("counted apart");
-        assert!(shares.of_route(one, "pay".into(), 1).is_none());
-        let further = shares.of_route(one, "book".into(), 1).expect("another route");
+        let mut taken: Vec<_> =
+            (0..2).map(|_| shares.acquire_request(one, 2).expect("within its share")).collect();
+        assert!(shares.acquire_request(one, 2).is_none());
+        let others = shares.acquire_request(other, 2).expect("another client");
+        let routes = shares.acquire_route(one, "pay".into(), 1).expect("counted apart");
+        assert!(shares.acquire_route(one, "pay".into(), 1).is_none());
+        let further = shares.acquire_route(one, "book".into(), 1).expect("another route");
         taken.pop();
-        taken.push(shares.in_flight(one, 2).expect("a place is free again"));
-        assert!(shares.in_flight(one, 1).is_none(), "a smaller share counts those that were there before");
+        taken.push(shares.acquire_request(one, 2).expect("a place is free again"));
+        assert!(
+            shares.acquire_request(one, 1).is_none(),
+            "a smaller share counts those that were there before"
+        );
         assert_eq!(counted(&shares), 4);
         drop((taken, others, routes, further));
         assert_eq!(counted(&shares), 0);
@@ -162,12 +170,12 @@ mod tests {
     fn bytes_of_heads_grow_within_the_share_and_what_is_refused_changes_nothing() {
         let shares = ClientQuotas::default();
         let (mut first, mut second) =
-            (shares.of_heads(client("192.0.2.1")), shares.of_heads(client("192.0.2.1")));
+            (shares.acquire_heads(client("192.0.2.1")), shares.acquire_heads(client("192.0.2.1")));
         assert!(first.resize(60, 100) && second.resize(40, 100));
         assert!(!second.resize(41, 100) && !first.resize(61, 100));
         assert!(first.resize(50, 10), "less is never refused");
         assert!(second.resize(50, 100));
-        assert!(shares.of_heads(client("192.0.2.2")).resize(100, 100), "another client");
+        assert!(shares.acquire_heads(client("192.0.2.2")).resize(100, 100), "another client");
         assert!(first.resize(0, 0));
         assert!(second.resize(100, 100));
         drop((first, second));
@@ -189,8 +197,11 @@ mod tests {
             for _ in 0..8 {
                 threads.spawn(|| {
                     for last in 0..100 {
-                        let client = ClientId::at(IpAddr::from([192, 0, 2, last % 4]));
-                        drop((shares.in_flight(client, 3), shares.of_route(client, "pay".into(), 3)));
+                        let client = ClientId::from_ip(IpAddr::from([192, 0, 2, last % 4]));
+                        drop((
+                            shares.acquire_request(client, 3),
+                            shares.acquire_route(client, "pay".into(), 3),
+                        ));
                     }
                 });
             }

@@ -14,7 +14,7 @@ use tracing_subscriber::prelude::*;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::registry().with(granted::layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = Client::connect(ConnectOptions::of(&servers, &root, "mutex").init()).await?;
+    let client = Client::connect(ConnectOptions::new(&servers, &root, "mutex").with_init()).await?;
 
     let first = client.lock("invoice/42").await?;
     println!("held under {}", first.token());
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Slow work has to stop when the lock is lost.
     let lost = next.lost();
     tokio::select! {
-        () = tokio::time::sleep(Duration::from_millis(200)) => println!("done: still held {}", next.holds()),
+        () = tokio::time::sleep(Duration::from_millis(200)) => println!("done: still held {}", next.is_held()),
         () = lost => println!("lost"),
     }
     next.release();

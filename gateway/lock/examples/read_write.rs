@@ -14,10 +14,10 @@ use tracing_subscriber::prelude::*;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::registry().with(granted::layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = Client::connect(ConnectOptions::of(&servers, &root, "read-write").init()).await?;
+    let client = Client::connect(ConnectOptions::new(&servers, &root, "read-write").with_init()).await?;
 
     let (one, two) = (client.read("report").await?, client.read("report").await?);
-    println!("read together: {}", one.holds() && two.holds());
+    println!("read together: {}", one.is_held() && two.is_held());
 
     let refused = client.write("report").await.err();
     assert_eq!(refused, Some(client::Error::Locked));
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let (written, ()) = tokio::join!(writes, go);
     let written = written?;
-    println!("write after them: {}", written.holds());
+    println!("write after them: {}", written.is_held());
 
     let refused = client.read("report").await.err();
     assert_eq!(refused, Some(client::Error::Locked));

@@ -14,7 +14,7 @@ use tracing_subscriber::prelude::*;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::registry().with(granted::layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = Client::connect(ConnectOptions::of(&servers, &root, "set").init()).await?;
+    let client = Client::connect(ConnectOptions::new(&servers, &root, "set").with_init()).await?;
 
     let both = client.lock_all(["account/1", "account/2"]).await?;
     let one = client.lock("account/2").await.err();
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let transfer = async |from: &str, to: &str| {
         for _ in 0..10 {
             let held = client.lock_all([from, to]).wait(Duration::from_secs(10)).await?;
-            assert!(held.holds());
+            assert!(held.is_held());
             held.release();
         }
         Ok::<_, client::Error>(10)

@@ -18,29 +18,29 @@ const WAIT: Duration = Duration::from_secs(5);
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::registry().with(granted::layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = Client::connect(ConnectOptions::of(&servers, &root, "here").init()).await?;
-    let other = Client::connect(ConnectOptions::of(&servers, &root, "there")).await?;
+    let client = Client::connect(ConnectOptions::new(&servers, &root, "here").with_init()).await?;
+    let other = Client::connect(ConnectOptions::new(&servers, &root, "there")).await?;
 
-    let strict = [once(&client, false).await?, once(&client, false).await?];
-    println!("strict: larger {}, same node {}", strict[0] < strict[1], strict[0].same_tenure(strict[1]));
+    let strict = [lock_once(&client, false).await?, lock_once(&client, false).await?];
+    println!("strict: larger {}, same node {}", strict[0] < strict[1], strict[0].same_grant(strict[1]));
 
-    let cached = [once(&client, true).await?, once(&client, true).await?];
-    println!("cached: larger {}, same node {}", cached[0] < cached[1], cached[0].same_tenure(cached[1]));
+    let cached = [lock_once(&client, true).await?, lock_once(&client, true).await?];
+    println!("cached: larger {}, same node {}", cached[0] < cached[1], cached[0].same_grant(cached[1]));
 
     // Dropped without `release`, as by a panic: work that was begun may go on, so the next holder gets a new node.
     drop(client.lock("sensor/7").wait(WAIT).cached().await?);
-    let after = once(&client, true).await?;
-    println!("after a drop: larger {}, same node {}", cached[1] < after, cached[1].same_tenure(after));
+    let after = lock_once(&client, true).await?;
+    println!("after a drop: larger {}, same node {}", cached[1] < after, cached[1].same_grant(after));
 
     // The kept node is given up when another process asks for the key.
-    let elsewhere = once(&other, true).await?;
+    let elsewhere = lock_once(&other, true).await?;
     println!("elsewhere: larger {}", after < elsewhere);
     client.close().await;
     other.close().await;
     Ok(())
 }
 
-async fn once(client: &Client, cached: bool) -> Result<client::Token, client::Error> {
+async fn lock_once(client: &Client, cached: bool) -> Result<client::Token, client::Error> {
     let asked = client.lock("sensor/7").wait(WAIT);
     let held = if cached { asked.cached() } else { asked }.await?;
     let token = held.token();

@@ -42,7 +42,7 @@ use fencegate_process::{
     clock::{MachineClock, SharedClock},
     families::MetricRegistry,
     randomness::SystemRandomness,
-    said::causes,
+    said::error_chain,
 };
 use tokio::{
     sync::watch,
@@ -54,7 +54,7 @@ pub use fencegate_policies::token::Token;
 
 pub use self::{error::Error, held_lock::LockGuard, options::ConnectOptions};
 use self::{
-    named::{parsed, shared_node},
+    named::{parse_keys, parse_shared_node},
     session_thread::start_sessions,
 };
 use crate::{
@@ -69,7 +69,7 @@ use crate::{
     },
     state::TokenHistory,
     tenures::{
-        keeper::{LockManager, keeper},
+        keeper::{LockManager, lock_manager},
         wish::{LockRequest, WaitPlace},
     },
 };
@@ -78,7 +78,7 @@ use crate::{
 ///
 /// Dropping it begins what [`Client::close`] waits for.
 pub struct Client {
-    keeper: LockManager,
+    lock_manager: LockManager,
     clock: SharedClock,
     /// Shown to people who look at what is held.
     name: Arc<str>,
@@ -102,8 +102,8 @@ impl Client {
         let client = Self::start(&options)?;
         let late = Instant::now() + patience;
         loop {
-            let why = match client.keeper.view() {
-                _ if client.keeper.is_ready() => return Ok(client),
+            let why = match client.lock_manager.session_state() {
+                _ if client.lock_manager.is_ready() => return Ok(client),
                 SessionState::NotInitialised(why) => return Err(Error::NotInitialised(why.to_string())),
                 SessionState::RolledBack(why) => return Err(Error::RolledBack(why.to_string())),
                 SessionState::NoSession(why) => why,
@@ -122,46 +122,48 @@ impl Client {
     /// # Errors
     /// [`Error::Options`]
     pub fn start(options: &ConnectOptions) -> Result<Self, Error> {
-        let policy = options.policy().map_err(Error::Options)?;
+        let policy = options.to_policy().map_err(Error::Options)?;
         let clock: SharedClock = Arc::new(MachineClock);
         let families = MetricRegistry::new();
         let metrics = SessionMetrics::register(&families);
         let memory = match &options.state_dir {
             Some(folder) => {
                 let counted = metrics.clone();
-                let opened = TokenHistory::open(folder, &SystemRandomness, move || counted.state_failed());
+                let opened = TokenHistory::open(folder, &SystemRandomness, move || {
+                    counted.record_state_write_failure()
+                });
                 opened.map_err(|error| Error::Options(format!("{}: {error}", folder.display())))?
             }
             None => Arc::default(),
         };
-        let (keeper, desks) = keeper(clock.clone(), options.sessions);
+        let (keeper, desks) = lock_manager(clock.clone(), options.sessions);
         let complaints = Arc::<LogDedup>::default();
-        let member = LocalMember::of(NO_PLAN);
+        let member = LocalMember::new(NO_PLAN);
         let settings = (0..desks.len()).map(|number| SessionSettings {
             policy: policy.clone(),
             gateway: options.name.clone(),
             member: member.clone(),
             init: options.init,
             sequence_limit: SEQUENCE_LIMIT,
-            memory: memory.clone(),
+            token_history: memory.clone(),
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),
-            metrics: metrics.numbered(number),
-            complaints: complaints.clone(),
+            metrics: metrics.for_session(number),
+            log_dedup: complaints.clone(),
         });
-        let servers = Servers::of(&policy).and_then(|servers| servers.followed(&metrics));
+        let servers = Servers::from_policy(&policy).and_then(|servers| servers.with_file_watch(&metrics));
         let servers = servers
-            .map_err(|bad| Error::Options(format!("use the files for ZooKeeper: {}", causes(&bad))))?;
+            .map_err(|bad| Error::Options(format!("use the files for ZooKeeper: {}", error_chain(&bad))))?;
         let stop = CancellationToken::new();
         let ended = start_sessions(desks.into_iter().zip(settings).collect(), &servers, stop.clone(), memory)
             .map_err(|error| Error::Options(format!("start the thread of the sessions: {error}")))?;
         let (name, root) = (options.name.as_str().into(), options.root.clone());
-        Ok(Self { keeper, clock, name, root, families, stop, ended })
+        Ok(Self { lock_manager: keeper, clock, name, root, families, stop, ended })
     }
 
     /// Asks for a key alone: nobody else holds it then, to read or to write.
     pub fn lock(&self, key: &str) -> LockBuilder<'_> {
-        self.ask([key], Mode::Exclusive)
+        self.builder([key], Mode::Exclusive)
     }
 
     /// The same as [`Client::lock`], where others only read.
@@ -171,28 +173,28 @@ impl Client {
 
     /// Asks for a key together with other readers. A reader does not overtake a waiting writer.
     pub fn read(&self, key: &str) -> LockBuilder<'_> {
-        self.ask([key], Mode::Shared)
+        self.builder([key], Mode::Shared)
     }
 
     /// Asks for several keys at once, 16 at most, each to write: all or none. One transaction makes all lock nodes, so
     /// two such sets never wait for each other. The keys share one token.
     pub fn lock_all<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> LockBuilder<'_> {
-        self.ask(keys, Mode::Exclusive)
+        self.builder(keys, Mode::Exclusive)
     }
 
-    fn ask<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> LockBuilder<'_> {
+    fn builder<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> LockBuilder<'_> {
         let (hold, wait, site) = (Hold::Strict, Duration::ZERO, Ok(LockSite::Native));
-        LockBuilder { client: self, keys: parsed(keys), mode, hold, wait, site, delay: None }
+        LockBuilder { client: self, keys: parse_keys(keys), mode, hold, wait, site, delay: None }
     }
 
     /// Could a lock of any key be granted now?
     pub fn is_ready(&self) -> bool {
-        self.keeper.is_ready()
+        self.lock_manager.is_ready()
     }
 
     /// The metrics, in the text format of Prometheus.
     pub fn metrics(&self) -> Vec<u8> {
-        self.families.text()
+        self.families.encode()
     }
 
     /// Gives back the kept nodes, and closes the sessions, so that processes that wait get the locks at once. Release
@@ -246,23 +248,23 @@ impl LockBuilder<'_> {
     /// without a request to ZooKeeper. The node is given up when another process wants the key, or after 250 ms without
     /// a caller. The nodes of a set of keys are not kept.
     pub fn cached(self) -> Self {
-        self.kept(CachedHold::default())
+        self.cached_with(CachedHold::default())
     }
 
     /// Like [`Ask::cached`], with other bounds.
-    pub fn kept(self, rules: CachedHold) -> Self {
+    pub fn cached_with(self, rules: CachedHold) -> Self {
         Self { hold: Hold::Cached(rules), ..self }
     }
 
     /// Locks by the one ephemeral node at `path`, as programs without a library for locks do: whoever makes the node
     /// holds the lock. Only for a single key, to write, and strict. All callers for the key have to name the same path.
     pub fn exclusive_node(self, path: &str) -> Self {
-        let site = shared_node(path, &self.client.root);
+        let site = parse_shared_node(path, &self.client.root);
         Self { site, ..self }
     }
 
     /// Locks at the place that a policy gives, see [`fencegate_policies::plan::Fence::site_of`]. Only for a single key.
-    pub fn at(self, site: LockSite) -> Self {
+    pub fn at_site(self, site: LockSite) -> Self {
         Self { site: Ok(site), ..self }
     }
 
@@ -290,7 +292,8 @@ impl LockBuilder<'_> {
         match self.site.clone()? {
             LockSite::Native => Ok(Vec::new()),
             LockSite::Foreign { layout, .. }
-                if self.hold != Hold::Strict || (!layout.shares() && self.mode != Mode::Exclusive) =>
+                if self.hold != Hold::Strict
+                    || (!layout.has_shared_mode() && self.mode != Mode::Exclusive) =>
             {
                 Err(Error::Key("a node that is shared with other programs is neither read nor kept".into()))
             }
@@ -327,11 +330,11 @@ impl<'c> IntoFuture for LockBuilder<'c> {
                 delay,
                 route: &client.name,
             };
-            let tenure = match client.keeper.at_once(wish) {
+            let tenure = match client.lock_manager.try_acquire(wish) {
                 Some(tenure) => tenure,
-                None => client.keeper.acquire(wish).await?,
+                None => client.lock_manager.acquire(wish).await?,
             };
-            LockGuard::of(tenure, &client.clock).ok_or_else(|| Error::Unavailable("no token".into()))
+            LockGuard::new(tenure, &client.clock).ok_or_else(|| Error::Unavailable("no token".into()))
         })
     }
 }

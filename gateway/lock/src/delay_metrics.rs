@@ -16,7 +16,7 @@ pub enum DelayOutcome {
 impl DelayOutcome {
     const ALL: [Self; 2] = [Self::WaitedOut, Self::Interrupted];
 
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::WaitedOut => "sat-out",
             Self::Interrupted => "cut-short",
@@ -70,7 +70,7 @@ impl DelayMetrics {
             ),
         };
         for end in DelayOutcome::ALL {
-            metrics.ended.with_label_values(&[end.word()]);
+            metrics.ended.with_label_values(&[end.label()]);
         }
         for result in [REMOVED, KEPT] {
             metrics.removed.with_label_values(&[result]);
@@ -78,18 +78,18 @@ impl DelayMetrics {
         metrics
     }
 
-    pub(crate) fn begins(&self, delay: Duration) -> DelayWaitGuard {
+    pub(crate) fn start_wait(&self, delay: Duration) -> DelayWaitGuard {
         self.length.observe(delay.as_secs_f64());
         self.sitting.inc();
         DelayWaitGuard(self.sitting.clone())
     }
 
-    pub(crate) fn ended(&self, end: DelayOutcome) {
-        self.ended.with_label_values(&[end.word()]).inc();
+    pub(crate) fn record_end(&self, end: DelayOutcome) {
+        self.ended.with_label_values(&[end.label()]).inc();
     }
 
     /// The parent of an idle key was looked at; it was removed unless another attempt came.
-    pub(crate) fn leftover(&self, removed: bool) {
+    pub(crate) fn record_leftover(&self, removed: bool) {
         self.removed.with_label_values(&[if removed { REMOVED } else { KEPT }]).inc();
     }
 }

@@ -41,7 +41,7 @@ pub const HIGHEST_BASE: u64 = 1 << 62;
 
 impl InstallationMeta {
     /// Refuses numbers that no gateway can have written: a mistake must not become the base of all tokens.
-    pub(crate) fn is_possible(&self) -> Result<(), String> {
+    pub(crate) fn validate(&self) -> Result<(), String> {
         if self.base > HIGHEST_BASE {
             return Err(format!("its base {} leaves no room for tokens", self.base));
         }
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn numbers_that_no_token_can_have_are_not_believed() {
-        assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).is_possible(), Ok(()));
-        assert!(meta(HIGHEST_BASE + 1, None).is_possible().is_err());
-        assert!(meta(0, Some(1 << 63)).is_possible().is_err());
+        assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).validate(), Ok(()));
+        assert!(meta(HIGHEST_BASE + 1, None).validate().is_err());
+        assert!(meta(0, Some(1 << 63)).validate().is_err());
     }
 }

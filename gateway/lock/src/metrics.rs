@@ -158,14 +158,14 @@ impl SessionMetrics {
                 &["result"],
             ),
         };
-        metrics.begin();
+        metrics.init_series();
         metrics
     }
 
     /// Makes every series at zero: an alert can only see the growth of a series that exists before its first event.
-    fn begin(&self) {
+    fn init_series(&self) {
         for cause in EndCause::ALL {
-            self.ends(cause).with_label_values(&[cause.word()]);
+            self.end_counter(cause).with_label_values(&[cause.label()]);
         }
         for op in OPERATIONS {
             self.seconds.with_label_values(&[op]);
@@ -184,70 +184,70 @@ impl SessionMetrics {
         }
     }
 
-    pub fn numbered(&self, number: usize) -> Self {
+    pub fn for_session(&self, number: usize) -> Self {
         Self { label: number.to_string(), ..self.clone() }
     }
 
-    pub fn established(&self, timeout: Duration) {
+    pub fn record_established(&self, timeout: Duration) {
         self.timeout.set(timeout.as_secs_f64());
     }
 
     /// The session has a connection.
-    pub fn connected(&self) {
-        self.in_state("connected");
+    pub fn set_connected(&self) {
+        self.set_state("connected");
     }
 
     /// The session has no connection, and may still be alive.
-    pub fn disconnected(&self) {
-        self.in_state("disconnected");
+    pub fn set_disconnected(&self) {
+        self.set_state("disconnected");
     }
 
     /// There is no session.
-    pub fn away(&self) {
-        self.in_state("none");
+    pub fn set_no_session(&self) {
+        self.set_state("none");
     }
 
-    pub fn ended(&self) {
+    pub fn record_ended(&self) {
         self.expirations.inc();
         self.proof.with_label_values(&[&self.label]).set(0.0);
-        self.nodes(0, 0);
-        self.in_state("none");
+        self.set_nodes(0, 0);
+        self.set_state("none");
     }
 
     /// The connection is back.
-    pub fn reconnected(&self) {
+    pub fn record_reconnect(&self) {
         self.reconnects.inc();
     }
 
     /// A write to `state_dir` failed.
-    pub fn state_failed(&self) {
+    pub fn record_state_write_failure(&self) {
         self.state_failures.inc();
     }
 
     /// Whether no session is made because ZooKeeper went back.
-    pub fn rolled_back(&self, refused: bool) {
+    pub fn set_rolled_back(&self, refused: bool) {
         self.rolled_back.with_label_values(&[&self.label]).set(i64::from(refused));
     }
 
     /// The TLS files for ZooKeeper have changed. `good`: they could be used, and were taken over.
-    pub fn tls_reloaded(&self, good: bool) {
+    pub fn record_tls_reload(&self, good: bool) {
         self.tls_reloads.with_label_values(&[if good { "ok" } else { "bad" }]).inc();
     }
 
     /// How many gateways of the installation lock other keys than this one.
-    pub fn unlike(&self, gateways: usize) {
+    pub fn set_config_mismatch(&self, gateways: usize) {
         self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
     }
 
     /// How many operations in ZooKeeper have an unknown outcome. The series begins with the first call: a number that
     /// is too small would tell people that somebody has resolved them.
-    pub fn operations_unknown(&self, operations: usize) {
+    pub fn set_unknown_operations(&self, operations: usize) {
         let unknown = self.unknown.with_label_values(&["zookeeper"]);
         unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
     /// The process stood still for `late`. `timeout`: the session timeout.
-    pub fn paused(&self, late: Duration, timeout: Duration) {
+    pub fn record_pause(&self, late: Duration, timeout: Duration) {
         self.pause.observe(late.as_secs_f64());
         for (over, parts) in THRESHOLDS {
             if late * parts >= timeout {
@@ -256,12 +256,12 @@ impl SessionMetrics {
         }
     }
 
-    pub fn beat(&self, took: Duration) {
+    pub fn record_heartbeat(&self, took: Duration) {
         self.heartbeat.observe(took.as_secs_f64());
     }
 
     /// An operation of ZooKeeper has ended; `error`: one of [`ERRORS`].
-    pub fn answered(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
+    pub fn record_request(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
         self.seconds.with_label_values(&[op]).observe(took.as_secs_f64());
         if let Some(error) = error {
             self.errors.with_label_values(&[op, error]).inc();
@@ -269,39 +269,39 @@ impl SessionMetrics {
     }
 
     /// A transaction of several keys was answered.
-    pub(crate) fn sent_together(&self, done: bool) {
+    pub(crate) fn record_shared_transaction(&self, done: bool) {
         self.together.with_label_values(&[SHARED_RESULTS[usize::from(!done)]]).inc();
     }
 
     /// `waited`: the time from the request to the grant, other holders included.
-    pub fn lock_granted(&self, waited: Duration) {
+    pub fn record_grant(&self, waited: Duration) {
         self.granted.observe(waited.as_secs_f64());
     }
 
     /// A lock node of ours got this number.
-    pub fn sequence(&self, number: u32) {
+    pub fn record_sequence(&self, number: u32) {
         // All sessions run on one thread, so nobody changes the gauge between read and write.
         self.highest.set(self.highest.get().max(number.into()));
     }
 
-    pub fn tenure_ended(&self, cause: EndCause) {
-        self.ends(cause).with_label_values(&[cause.word()]).inc();
+    pub fn record_tenure_end(&self, cause: EndCause) {
+        self.end_counter(cause).with_label_values(&[cause.label()]).inc();
     }
 
     /// A cached tenure has ended after so many dispatches.
-    pub fn tenure_used(&self, dispatches: u32) {
+    pub fn record_tenure_dispatches(&self, dispatches: u32) {
         self.dispatches.observe(dispatches.into());
     }
 
-    fn ends(&self, cause: EndCause) -> &IntCounterVec {
+    fn end_counter(&self, cause: EndCause) -> &IntCounterVec {
         if cause.is_loss() { &self.lost } else { &self.tenures }
     }
 
-    pub fn proof(&self, remaining: Duration) {
+    pub fn set_proof_remaining(&self, remaining: Duration) {
         self.proof.with_label_values(&[&self.label]).set(remaining.as_secs_f64());
     }
 
-    pub fn nodes(&self, nodes: usize, bytes: usize) {
+    pub fn set_nodes(&self, nodes: usize, bytes: usize) {
         let gauge = |gauges: &IntGaugeVec, value: usize| {
             gauges.with_label_values(&[&self.label]).set(i64::try_from(value).unwrap_or(i64::MAX));
         };
@@ -309,7 +309,7 @@ impl SessionMetrics {
         gauge(&self.bytes, bytes);
     }
 
-    fn in_state(&self, current: &str) {
+    fn set_state(&self, current: &str) {
         for state in ["connected", "disconnected", "none"] {
             self.state.with_label_values(&[self.label.as_str(), state]).set(i64::from(state == current));
         }
@@ -348,9 +348,9 @@ mod tests {
     fn how_many_operations_are_unknown_is_not_said_before_somebody_has_counted_them() {
         let families = MetricRegistry::new();
         let metrics = SessionMetrics::register(&families);
-        let text = || String::from_utf8(families.text()).expect("metrics are text");
+        let text = || String::from_utf8(families.encode()).expect("metrics are text");
         assert!(!text().contains("operations_unknown{"));
-        metrics.operations_unknown(2);
+        metrics.set_unknown_operations(2);
         assert!(text().contains("operations_unknown{store=\"zookeeper\"} 2\n"), "{}", text());
     }
 }

@@ -26,13 +26,13 @@ const BYTES: usize = 32;
 
 impl PeerSecret {
     pub fn new(randomness: &dyn Randomness) -> Self {
-        Self(drawn(randomness).into())
+        Self(random_hex(randomness).into())
     }
 
     /// # Errors
     /// The text does not have the form of a pass.
     pub fn parse(text: &str) -> Result<Self, ParsePeerSecretError> {
-        if is_in_form(text) { Ok(Self(text.into())) } else { Err(ParsePeerSecretError) }
+        if is_well_formed(text) { Ok(Self(text.into())) } else { Err(ParsePeerSecretError) }
     }
 
     /// The digits. Show them to the gateway that drew them, and to nobody else.
@@ -41,10 +41,10 @@ impl PeerSecret {
     }
 
     /// The answer to `nonce`: only who knows the pass can compute it, and it does not reveal the pass.
-    pub fn proof(&self, nonce: &Nonce) -> ChallengeResponse {
+    pub fn respond(&self, nonce: &Nonce) -> ChallengeResponse {
         let key = Key::new(HMAC_SHA256, self.0.as_bytes());
         let tag = sign(&key, [PURPOSE, nonce.as_str()].concat().as_bytes());
-        ChallengeResponse(written(tag.as_ref()))
+        ChallengeResponse(to_hex(tag.as_ref()))
     }
 }
 
@@ -56,12 +56,12 @@ pub struct Nonce(String);
 
 impl Nonce {
     pub fn new(randomness: &dyn Randomness) -> Self {
-        Self(drawn(randomness))
+        Self(random_hex(randomness))
     }
 
     /// `None` where the text does not have the form of a nonce.
     pub fn parse(text: &str) -> Option<Self> {
-        is_in_form(text).then(|| Self(text.to_owned()))
+        is_well_formed(text).then(|| Self(text.to_owned()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -77,24 +77,24 @@ impl ChallengeResponse {
         &self.0
     }
 
-    pub fn is(&self, said: &str) -> bool {
+    pub fn matches(&self, said: &str) -> bool {
         verify_slices_are_equal(self.0.as_bytes(), said.as_bytes()).is_ok()
     }
 }
 
-fn drawn(randomness: &dyn Randomness) -> String {
+fn random_hex(randomness: &dyn Randomness) -> String {
     let mut bytes = [0; BYTES];
     randomness.fill(&mut bytes);
-    written(&bytes)
+    to_hex(&bytes)
 }
 
-fn written(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     let mut digits = vec![0; 2 * bytes.len()];
     hex::write(bytes, &mut digits);
     String::from_utf8(digits).expect("hex digits are ASCII")
 }
 
-fn is_in_form(text: &str) -> bool {
+fn is_well_formed(text: &str) -> bool {
     let hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
     text.len() == 2 * BYTES && text.bytes().all(hex)
 }
@@ -146,13 +146,13 @@ mod tests {
     fn a_proof_is_of_one_pass_and_one_question_and_does_not_tell_the_pass() {
         let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
         let [asked, later] = [(), ()].map(|()| Nonce::new(&SystemRandomness));
-        let proof = ours.proof(&asked);
-        assert!(proof.is(ours.proof(&asked).as_str()));
-        for wrong in [other.proof(&asked), ours.proof(&later)] {
-            assert!(!proof.is(wrong.as_str()));
+        let proof = ours.respond(&asked);
+        assert!(proof.matches(ours.respond(&asked).as_str()));
+        for wrong in [other.respond(&asked), ours.respond(&later)] {
+            assert!(!proof.matches(wrong.as_str()));
         }
         for wrong in ["", asked.as_str(), ours.as_str(), &proof.as_str()[1..]] {
-            assert!(!proof.is(wrong), "{wrong}");
+            assert!(!proof.matches(wrong), "{wrong}");
         }
         assert!(Nonce::parse(asked.as_str()).is_some() && Nonce::parse("5").is_none());
     }

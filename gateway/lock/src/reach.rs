@@ -33,13 +33,13 @@ pub struct HolderRoute {
     pub member: Arc<str>,
     /// `host:port`.
     pub address: Arc<str>,
-    pub pass: PeerSecret,
+    pub secret: PeerSecret,
 }
 
 /// Each process has one pass, so all its sessions are reached in the same way.
 impl PartialEq for HolderRoute {
     fn eq(&self, other: &Self) -> bool {
-        self.address == other.address && self.pass == other.pass
+        self.address == other.address && self.secret == other.secret
     }
 }
 

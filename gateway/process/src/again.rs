@@ -16,20 +16,20 @@ pub enum CommandTarget {
 static TOLD: OnceLock<(CommandTarget, String)> = OnceLock::new();
 
 /// Remembers those arguments, such as `["-c", "policy.yaml"]`.
-pub fn told<W: AsRef<OsStr>>(of: CommandTarget, words: impl IntoIterator<Item = W>) {
-    let words = words.into_iter().map(|word| quoted(&word.as_ref().to_string_lossy()));
+pub fn set_command_arguments<W: AsRef<OsStr>>(of: CommandTarget, words: impl IntoIterator<Item = W>) {
+    let words = words.into_iter().map(|word| shell_quote(&word.as_ref().to_string_lossy()));
     // Only the first call counts, which comes from the command line.
     TOLD.set((of, words.map(|word| format!(" {word}")).collect())).ok();
 }
 
 /// A command that can be run as printed, such as `fencegate era init -c policy.yaml`.
-pub fn command(of: CommandTarget, verb: &str) -> String {
+pub fn command_line(of: CommandTarget, verb: &str) -> String {
     let told = TOLD.get().filter(|(told, _)| *told == of).map_or("", |(_, words)| words);
     format!("fencegate {verb}{told}")
 }
 
 /// Quotes a text, so that a shell reads it as one word.
-pub fn quoted(word: &str) -> String {
+pub fn shell_quote(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+=,".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {
         return word.to_owned();
@@ -52,7 +52,7 @@ mod tests {
             ("#0123", "'#0123'"),
             ("", "''"),
         ] {
-            assert_eq!(quoted(word), quoted_as);
+            assert_eq!(shell_quote(word), quoted_as);
         }
     }
 }

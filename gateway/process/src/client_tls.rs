@@ -8,7 +8,7 @@ use std::{
 use fencegate_policies::plan;
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-use crate::pem::{self, FileVersion, PemError, stamp_of};
+use crate::pem::{self, FileVersion, PemError, file_version};
 
 /// Why TLS cannot be spoken with a server. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum ClientTlsError {
 pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The configuration by the present content of the files.
-pub fn config(tls: &plan::ClientTls) -> Result<ClientConfig, ClientTlsError> {
+pub fn client_config(tls: &plan::ClientTls) -> Result<ClientConfig, ClientTlsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(ClientTlsError::Library)?;
     let builder = builder.with_root_certificates(roots(tls)?);
@@ -46,8 +46,8 @@ fn roots(tls: &plan::ClientTls) -> Result<RootCertStore, PemError> {
 }
 
 /// The stamps of the files. If they differ from earlier ones, a file was replaced.
-pub fn stamps(tls: &plan::ClientTls) -> Vec<Option<FileVersion>> {
+pub fn file_versions(tls: &plan::ClientTls) -> Vec<Option<FileVersion>> {
     let roots = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
     let client = tls.client.iter().flat_map(|client| [client.chain.as_path(), client.key.as_path()]);
-    [roots].into_iter().chain(client).map(stamp_of).collect()
+    [roots].into_iter().chain(client).map(file_version).collect()
 }

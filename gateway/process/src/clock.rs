@@ -84,7 +84,7 @@ impl dyn Clock + '_ {
         }
         // Here the wall clock is read last, for the same reason.
         let now = self.now();
-        match not_after.left_at(self.unix_ms(), clock_error) {
+        match not_after.remaining_at(self.unix_ms(), clock_error) {
             Duration::ZERO => BootInstant::from_nanos(0),
             left => now + left,
         }
@@ -113,14 +113,14 @@ impl Clock for MachineClock {
         *ID.get_or_init(|| {
             let id = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
             let id = BootId::parse(id.trim_ascii())?;
-            has_the_kernels_time(fs::read_to_string("/proc/self/timens_offsets")).then_some(id)
+            is_boot_clock_unshifted(fs::read_to_string("/proc/self/timens_offsets")).then_some(id)
         })
     }
 }
 
 /// False in a time namespace whose boot clock is shifted (time_namespaces(7)), and where that cannot be found out. A
 /// kernel without time namespaces has no such file.
-fn has_the_kernels_time(offsets: io::Result<String>) -> bool {
+fn is_boot_clock_unshifted(offsets: io::Result<String>) -> bool {
     let offsets = match offsets {
         Ok(offsets) => offsets,
         Err(error) => return error.kind() == io::ErrorKind::NotFound,
@@ -130,7 +130,7 @@ fn has_the_kernels_time(offsets: io::Result<String>) -> bool {
 }
 
 /// Seconds of the wall clock since 1970: for people, never for safety. A clock before 1970 gives 0.
-pub fn wall_clock() -> u64 {
+pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
@@ -148,7 +148,7 @@ pub trait SendPermission: fmt::Debug + Send + Sync {
 
 impl dyn SendPermission + '_ {
     /// Returns when it no longer holds. If it is taken away early, that is noticed within [`LOOK`].
-    pub async fn lapsed(&self, clock: &SharedClock) {
+    pub async fn wait_expired(&self, clock: &SharedClock) {
         loop {
             let now = clock.now();
             if !self.holds(now) {
@@ -170,12 +170,12 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    pub fn go(&self, by: Duration) {
+    pub fn advance(&self, by: Duration) {
         self.now.fetch_add(nanos(by), Ordering::SeqCst);
     }
 
     /// Goes on when somebody has read it once more, as if the reader stood still with what it has read.
-    pub fn go_after_next_reading(&self, by: Duration) {
+    pub fn advance_after_next_read(&self, by: Duration) {
         self.leap.store(nanos(by), Ordering::SeqCst);
     }
 }
@@ -219,28 +219,29 @@ mod tests {
         }
     }
 
-    fn at(ms: u64, ahead: u64, boot: &[u8]) -> TestClock {
+    fn test_clock(ms: u64, ahead: u64, boot: &[u8]) -> TestClock {
         TestClock { now: BootInstant::from_nanos(ms * MS), ahead, boot: BootId::parse(boot) }
     }
 
     #[test]
     fn one_kernel_needs_no_wall_clock() {
         let deadline = BootInstant::from_nanos(7_000 * MS + 999);
-        let moment = (&at(5_000, 1_000_000, ID) as &dyn Clock).not_after(deadline);
+        let moment = (&test_clock(5_000, 1_000_000, ID) as &dyn Clock).not_after(deadline);
         assert_eq!(moment.to_string(), format!("1007000;boot=\"{}\";uptime=7000", ID.escape_ascii()));
         // Its wall clock was set back meanwhile.
-        let other: &dyn Clock = &at(6_000, 0, ID);
+        let other: &dyn Clock = &test_clock(6_000, 0, ID);
         assert_eq!(other.deadline_of(&moment, Duration::from_secs(9)), BootInstant::from_nanos(7_000 * MS));
     }
 
     #[test]
     fn another_kernel_compares_wall_clocks_and_takes_off_their_error() {
-        let moment = (&at(5_000, 1_000_000, ID) as &dyn Clock).not_after(BootInstant::from_nanos(7_000 * MS));
+        let moment =
+            (&test_clock(5_000, 1_000_000, ID) as &dyn Clock).not_after(BootInstant::from_nanos(7_000 * MS));
         for boot in [&b""[..], b"ffffffff-89ab-4cde-8f01-23456789abcd"] {
-            let other: &dyn Clock = &at(100, 1_005_000, boot);
+            let other: &dyn Clock = &test_clock(100, 1_005_000, boot);
             let end = other.deadline_of(&moment, Duration::from_millis(500));
             assert_eq!(end, BootInstant::from_nanos((100 + 1_900 - 500) * MS));
-            let late: &dyn Clock = &at(3_000, 1_005_000, boot);
+            let late: &dyn Clock = &test_clock(3_000, 1_005_000, boot);
             let over = late.deadline_of(&moment, Duration::ZERO);
             assert_eq!(over, BootInstant::from_nanos(0), "nothing is left");
         }
@@ -254,11 +255,11 @@ mod tests {
             ("monotonic  0 0\nboottime  0 7\n", false),
             ("", false),
         ] {
-            assert_eq!(has_the_kernels_time(Ok(offsets.to_owned())), same, "{offsets}");
+            assert_eq!(is_boot_clock_unshifted(Ok(offsets.to_owned())), same, "{offsets}");
         }
         let error = |kind: io::ErrorKind| Err(io::Error::from(kind));
-        assert!(has_the_kernels_time(error(io::ErrorKind::NotFound)));
-        assert!(!has_the_kernels_time(error(io::ErrorKind::PermissionDenied)));
+        assert!(is_boot_clock_unshifted(error(io::ErrorKind::NotFound)));
+        assert!(!is_boot_clock_unshifted(error(io::ErrorKind::PermissionDenied)));
     }
 
     #[test]

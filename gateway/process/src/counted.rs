@@ -8,7 +8,7 @@ use prometheus::IntGauge;
 pub struct GaugeGuard(Rc<IntGauge>);
 
 impl GaugeGuard {
-    pub fn up(gauge: &Rc<IntGauge>) -> Self {
+    pub fn new(gauge: &Rc<IntGauge>) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

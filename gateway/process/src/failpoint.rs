@@ -33,6 +33,6 @@ pub const fn is_off(_rule: &'static str) -> bool {
 
 /// Arms the failpoints that the environment names. Keep the returned value for the life of the process.
 #[cfg(feature = "failpoints")]
-pub fn armed_by_environment() -> fail::FailScenario<'static> {
+pub fn arm_from_env() -> fail::FailScenario<'static> {
     fail::FailScenario::setup()
 }

@@ -75,7 +75,7 @@ impl MetricRegistry {
             let fixed = desc.const_label_pairs.iter().map(|pair| pair.name().to_owned());
             described.push(MetricDesc {
                 name: format!("{prefix}{}", desc.fq_name),
-                kind: kind(family.get_field_type()),
+                kind: kind_name(family.get_field_type()),
                 labels: fixed.chain(desc.variable_labels.iter().cloned()).collect(),
                 help: desc.help.clone(),
             });
@@ -83,7 +83,7 @@ impl MetricRegistry {
     }
 
     /// Sorted by name.
-    pub fn described(&self) -> Vec<MetricDesc> {
+    pub fn descriptions(&self) -> Vec<MetricDesc> {
         let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort();
         described
@@ -94,7 +94,7 @@ impl MetricRegistry {
     }
 
     /// The text format that Prometheus scrapes.
-    pub fn text(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for registry in [&self.registry, &self.unprefixed] {
             TextEncoder::new()
@@ -105,7 +105,7 @@ impl MetricRegistry {
     }
 }
 
-fn kind(kind: MetricType) -> &'static str {
+fn kind_name(kind: MetricType) -> &'static str {
     match kind {
         MetricType::COUNTER => "counter",
         MetricType::GAUGE => "gauge",

@@ -7,7 +7,7 @@ use prometheus::proto::{Metric, MetricFamily};
 pub struct MetricSnapshot(Vec<MetricFamily>);
 
 impl MetricSnapshot {
-    pub fn of(families: Vec<MetricFamily>) -> Self {
+    pub fn new(families: Vec<MetricFamily>) -> Self {
         Self(families)
     }
 

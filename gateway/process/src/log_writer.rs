@@ -50,8 +50,8 @@ static STDERR_DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 ///
 /// # Panics
 /// If the machine has no thread for it.
-pub fn queued_stderr() -> NonBlocking {
-    let (writer, guard) = queued(stderr(), "log");
+pub fn queue_stderr() -> NonBlocking {
+    let (writer, guard) = spawn_queue(stderr(), "log");
     STDERR_DROPPED.get_or_init(|| writer.error_counter());
     STDERR.lock().unwrap_or_else(PoisonError::into_inner).replace((writer.clone(), guard));
     writer
@@ -79,23 +79,23 @@ pub fn flush_stderr() {
 
 /// How many lines of the process log were dropped.
 pub fn dropped_lines() -> u64 {
-    STDERR_DROPPED.get().map_or(0, dropped)
+    STDERR_DROPPED.get().map_or(0, dropped_count)
 }
 
 /// A writer of lines on stdout. The queue is written, for about a second at most, when the guard is dropped.
 ///
 /// # Panics
 /// If the machine has no thread for it.
-pub fn queued_stdout() -> (NonBlocking, FlushGuard) {
-    queued(BufWriter::new(stdout()), "access-log")
+pub fn queue_stdout() -> (NonBlocking, FlushGuard) {
+    spawn_queue(BufWriter::new(stdout()), "access-log")
 }
 
 /// How many lines of a writer were dropped.
-pub fn dropped(counter: &ErrorCounter) -> u64 {
+pub fn dropped_count(counter: &ErrorCounter) -> u64 {
     counter.dropped_lines() as u64
 }
 
-fn queued(output: impl Write + Send + 'static, thread: &str) -> (NonBlocking, FlushGuard) {
+fn spawn_queue(output: impl Write + Send + 'static, thread: &str) -> (NonBlocking, FlushGuard) {
     let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUED_LINES);
     let (writer, guard) = builder.thread_name(thread).finish(output);
     (writer, FlushGuard(Some(guard)))
@@ -124,11 +124,11 @@ mod tests {
     #[test]
     fn stalled_reader_stops_no_writer_and_lost_lines_are_counted() {
         let (reads, stalled) = channel();
-        let (mut writer, guard) = queued(StalledWriter(stalled), "test");
+        let (mut writer, guard) = spawn_queue(StalledWriter(stalled), "test");
         for _ in 0..QUEUED_LINES + 100 {
             writer.write_all(b"line\n").expect("never refused");
         }
-        let lost = dropped(&writer.error_counter());
+        let lost = dropped_count(&writer.error_counter());
         // One line is with the thread that writes.
         assert!((99..=100).contains(&lost), "{lost}");
         drop(reads);

@@ -37,29 +37,29 @@ const LARGEST: u64 = 16 << 20;
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let bytes = read(path, FileSecrecy::Public)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    match read.map_err(|why| unfit(path, &why))? {
-        none if none.is_empty() => Err(unfit(path, &"it has no certificate")),
+    match read.map_err(|why| content_error(path, &why))? {
+        none if none.is_empty() => Err(content_error(path, &"it has no certificate")),
         certificates => Ok(certificates),
     }
 }
 
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
     let bytes = read(path, FileSecrecy::Secret)?;
-    PrivateKeyDer::from_pem_slice(&bytes).map_err(|why| unfit(path, &why))
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|why| content_error(path, &why))
 }
 
 /// The authorities of a file. Each certificate has to be usable as one.
 pub fn roots(path: &Path) -> Result<RootCertStore, PemError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|why| unfit(path, &why))?;
+        roots.add(certificate).map_err(|why| content_error(path, &why))?;
     }
     Ok(roots)
 }
 
 /// The text of a file, for libraries that parse PEM themselves. Bytes that are not UTF-8 can only be in comments, and
 /// are replaced.
-pub fn text(path: &Path, secrecy: FileSecrecy) -> Result<String, PemError> {
+pub fn read_text(path: &Path, secrecy: FileSecrecy) -> Result<String, PemError> {
     Ok(String::from_utf8_lossy(&read(path, secrecy)?).into_owned())
 }
 
@@ -69,7 +69,7 @@ pub fn not_after(certificate: &[u8]) -> Option<u64> {
     Some(read.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
 }
 
-fn unfit(path: &Path, why: &impl ToString) -> PemError {
+fn content_error(path: &Path, why: &impl ToString) -> PemError {
     PemError::Content { path: path.into(), why: why.to_string() }
 }
 
@@ -99,11 +99,11 @@ fn read(path: &Path, secrecy: FileSecrecy) -> Result<Vec<u8>, PemError> {
 }
 
 /// `None` while there is no such file.
-pub fn stamp_of(path: &Path) -> Option<FileVersion> {
-    std::fs::metadata(path).ok().map(|seen| stamp(&seen))
+pub fn file_version(path: &Path) -> Option<FileVersion> {
+    std::fs::metadata(path).ok().map(|seen| version_from_metadata(&seen))
 }
 
-fn stamp(seen: &Metadata) -> FileVersion {
+fn version_from_metadata(seen: &Metadata) -> FileVersion {
     let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
     let identity = (i128::from(seen.dev()) << 64) + i128::from(seen.ino());
     let (modified, changed) =

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, time::Duration};
 
 /// An error with its causes, on one line.
-pub fn causes(error: &(dyn Error + 'static)) -> String {
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -41,7 +41,7 @@ impl fmt::Display for HumanDuration {
 }
 
 /// Several values in one field of the log.
-pub fn all<T: fmt::Display>(several: impl IntoIterator<Item = T>) -> String {
+pub fn join_display<T: fmt::Display>(several: impl IntoIterator<Item = T>) -> String {
     several.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }
 
@@ -61,9 +61,9 @@ mod tests {
     #[test]
     fn no_cause_is_said_twice() {
         let taken = ListenError { at: "127.0.0.1:80", source: io::Error::other("address in use") };
-        assert_eq!(causes(&taken), "listen at 127.0.0.1:80: address in use");
+        assert_eq!(error_chain(&taken), "listen at 127.0.0.1:80: address in use");
         let outer = io::Error::other(taken);
-        assert_eq!(causes(&outer), "listen at 127.0.0.1:80: address in use");
+        assert_eq!(error_chain(&outer), "listen at 127.0.0.1:80: address in use");
     }
 
     #[test]

@@ -29,18 +29,18 @@ impl<V: Collector> Sharded<V> {
     ///
     /// # Errors
     /// What `make` fails with.
-    pub fn of(make: impl Fn() -> prometheus::Result<V>) -> prometheus::Result<Self> {
+    pub fn new(make: impl Fn() -> prometheus::Result<V>) -> prometheus::Result<Self> {
         Ok(Self { shards: (0..SHARDS).map(|_| make()).collect::<prometheus::Result<_>>()? })
     }
 
     /// The shard of this thread.
-    pub fn here(&self) -> &V {
-        &self.shards[place() % SHARDS]
+    pub fn local(&self) -> &V {
+        &self.shards[thread_index() % SHARDS]
     }
 }
 
 /// The shard number of a thread; threads take the numbers in turn.
-fn place() -> usize {
+fn thread_index() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! { static PLACE: Cell<Option<usize>> = const { Cell::new(None) } }
     PLACE.with(|known| {
@@ -95,13 +95,13 @@ fn add(sum: &mut Metric, more: &Metric, kind: MetricType) {
             gauge.set_value(sum.get_gauge().get_value() + more.get_gauge().get_value());
             sum.set_gauge(gauge);
         }
-        MetricType::HISTOGRAM => sum.set_histogram(added(sum.get_histogram(), more.get_histogram())),
+        MetricType::HISTOGRAM => sum.set_histogram(add_histograms(sum.get_histogram(), more.get_histogram())),
         MetricType::SUMMARY | MetricType::UNTYPED => unreachable!("no family of ours is one"),
     }
 }
 
 /// The sum of two histograms with the same bounds.
-fn added(one: &Histogram, other: &Histogram) -> Histogram {
+fn add_histograms(one: &Histogram, other: &Histogram) -> Histogram {
     let mut sum = Histogram::default();
     sum.set_sample_count(one.get_sample_count() + other.get_sample_count());
     sum.set_sample_sum(one.get_sample_sum() + other.get_sample_sum());
@@ -123,14 +123,14 @@ mod tests {
 
     use super::*;
 
-    fn told(collector: impl Collector + 'static) -> String {
+    fn encode(collector: impl Collector + 'static) -> String {
         let registry = Registry::new();
         registry.register(Box::new(collector)).expect("once");
         TextEncoder::new().encode_to_string(&registry.gather()).expect("text")
     }
 
     /// Runs `work` in more threads than there are shards.
-    fn everywhere(work: impl Fn(usize) + Sync) {
+    fn run_on_threads(work: impl Fn(usize) + Sync) {
         thread::scope(|scope| {
             for number in 0..3 * SHARDS {
                 let work = &work;
@@ -142,12 +142,12 @@ mod tests {
     #[test]
     fn what_threads_count_is_told_as_one_sum_for_each_series() {
         let counters = || IntCounterVec::new(Opts::new("asked", "Help."), &["route"]);
-        let counters = Sharded::of(counters).expect("well-formed");
-        everywhere(|number| {
-            counters.here().with_label_values(&["all"]).inc_by(2);
-            counters.here().with_label_values(&[&number.to_string()]).inc();
+        let counters = Sharded::new(counters).expect("well-formed");
+        run_on_threads(|number| {
+            counters.local().with_label_values(&["all"]).inc_by(2);
+            counters.local().with_label_values(&[&number.to_string()]).inc();
         });
-        let text = told(counters.clone());
+        let text = encode(counters.clone());
         assert!(text.contains(&format!("asked{{route=\"all\"}} {}\n", 2 * 3 * SHARDS)), "{text}");
         assert!(
             (0..3 * SHARDS).all(|number| text.contains(&format!("asked{{route=\"{number}\"}} 1\n"))),
@@ -155,27 +155,27 @@ mod tests {
         );
         assert_eq!(text.lines().count(), 2 + 1 + 3 * SHARDS, "{text}");
 
-        let gauges = Sharded::of(|| IntGaugeVec::new(Opts::new("open", "Help."), &["route"]));
+        let gauges = Sharded::new(|| IntGaugeVec::new(Opts::new("open", "Help."), &["route"]));
         let gauges = gauges.expect("well-formed");
-        everywhere(|_| gauges.here().with_label_values(&["all"]).inc());
+        run_on_threads(|_| gauges.local().with_label_values(&["all"]).inc());
         // A gauge may go up in one thread and down in another.
         for _ in 0..3 * SHARDS - 1 {
-            gauges.here().with_label_values(&["all"]).dec();
+            gauges.local().with_label_values(&["all"]).dec();
         }
-        assert!(told(gauges).contains("open{route=\"all\"} 1\n"));
+        assert!(encode(gauges).contains("open{route=\"all\"} 1\n"));
     }
 
     #[test]
     fn histograms_add_up_bucket_by_bucket() {
         let opts = || HistogramOpts::new("seconds", "Help.").buckets(vec![1.0, 10.0]);
-        let sharded = Sharded::of(|| HistogramVec::new(opts(), &["route"])).expect("well-formed");
+        let sharded = Sharded::new(|| HistogramVec::new(opts(), &["route"])).expect("well-formed");
         let whole = HistogramVec::new(opts(), &["route"]).expect("well-formed");
-        everywhere(|number| {
+        run_on_threads(|number| {
             for value in [0.5, 5.0, 50.0].into_iter().take(number % 4) {
-                sharded.here().with_label_values(&["a"]).observe(value);
+                sharded.local().with_label_values(&["a"]).observe(value);
                 whole.with_label_values(&["a"]).observe(value);
             }
         });
-        assert_eq!(told(sharded), told(whole));
+        assert_eq!(encode(sharded), encode(whole));
     }
 }

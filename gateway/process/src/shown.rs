@@ -12,7 +12,7 @@ use std::{
 use aws_lc_rs::hmac;
 
 use fencegate_policies::{
-    key::{ResourceKey, listed},
+    key::{ResourceKey, join_keys},
     plan::KeyVisibility,
 };
 
@@ -30,28 +30,28 @@ pub const HIDDEN: &str = "(hidden)";
 pub struct KeyRedaction(pub KeyVisibility);
 
 impl KeyRedaction {
-    pub fn of(self, key: &ResourceKey) -> String {
+    pub fn display(self, key: &ResourceKey) -> String {
         match self.0 {
             KeyVisibility::Plain => key.to_string(),
-            KeyVisibility::Hash => hashed(key),
+            KeyVisibility::Hash => hash_key(key),
             KeyVisibility::Off => HIDDEN.to_owned(),
         }
     }
 
-    pub fn of_each(self, keys: &[ResourceKey]) -> Vec<String> {
-        keys.iter().map(|key| self.of(key)).collect()
+    pub fn display_each(self, keys: &[ResourceKey]) -> Vec<String> {
+        keys.iter().map(|key| self.display(key)).collect()
     }
 
-    pub fn of_all(self, keys: &[ResourceKey]) -> String {
+    pub fn display_list(self, keys: &[ResourceKey]) -> String {
         match self.0 {
-            KeyVisibility::Plain => listed(keys),
-            KeyVisibility::Hash => keys.iter().map(hashed).collect::<Vec<_>>().join(", "),
+            KeyVisibility::Plain => join_keys(keys),
+            KeyVisibility::Hash => keys.iter().map(hash_key).collect::<Vec<_>>().join(", "),
             KeyVisibility::Off => HIDDEN.to_owned(),
         }
     }
 
     /// Whether different keys have different names.
-    pub fn is_nameable(self) -> bool {
+    pub fn tells_keys_apart(self) -> bool {
         self.0 != KeyVisibility::Off
     }
 
@@ -62,7 +62,7 @@ impl KeyRedaction {
 }
 
 /// Whether this text looks like the hash of a key.
-pub fn is_number(text: &str) -> bool {
+pub fn is_key_hash(text: &str) -> bool {
     let digits = text.strip_prefix(MARK).unwrap_or_default().as_bytes();
     digits.len() == DIGITS && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -70,12 +70,12 @@ pub fn is_number(text: &str) -> bool {
 const DIGITS: usize = 16;
 
 /// The hash of a key under the secret of this process.
-pub fn hashed(key: &ResourceKey) -> String {
-    format!("{MARK}{}", digits(key.as_str()))
+pub fn hash_key(key: &ResourceKey) -> String {
+    format!("{MARK}{}", hash_digits(key.as_str()))
 }
 
 /// The digits of a hash, as the access log and spans have them for a key or a list of keys.
-pub fn digits(text: &str) -> String {
+pub fn hash_digits(text: &str) -> String {
     SECRET.read().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap_or(&OWN).digits(text)
 }
 
@@ -120,7 +120,7 @@ const HASH: u8 = 1;
 const OFF: u8 = 2;
 
 /// Sets the rule from now on, and the secret of hashes; without one, that of this process counts.
-pub fn keys_are(shown: KeyVisibility, secret: Option<KeySecret>) {
+pub fn set_key_redaction(shown: KeyVisibility, secret: Option<KeySecret>) {
     *SECRET.write().unwrap_or_else(PoisonError::into_inner) = secret;
     let rule = match shown {
         KeyVisibility::Plain => PLAIN,
@@ -130,7 +130,7 @@ pub fn keys_are(shown: KeyVisibility, secret: Option<KeySecret>) {
     RULE.store(rule, Ordering::Relaxed);
 }
 
-fn names() -> KeyRedaction {
+fn current_redaction() -> KeyRedaction {
     KeyRedaction(match RULE.load(Ordering::Relaxed) {
         PLAIN => KeyVisibility::Plain,
         HASH => KeyVisibility::Hash,
@@ -138,27 +138,27 @@ fn names() -> KeyRedaction {
     })
 }
 
-pub fn key(key: &ResourceKey) -> String {
-    names().of(key)
+pub fn redact_key(key: &ResourceKey) -> String {
+    current_redaction().display(key)
 }
 
-pub fn keys(keys: &[ResourceKey]) -> String {
-    names().of_all(keys)
+pub fn redact_keys(keys: &[ResourceKey]) -> String {
+    current_redaction().display_list(keys)
 }
 
 /// The path of a lock node or its parent, with the key in its shown form. `locks`: the folder of all locks.
-pub fn path(locks: &str, path: &str) -> String {
-    named(locks, path, names())
+pub fn redact_path(locks: &str, path: &str) -> String {
+    redact_path_with(locks, path, current_redaction())
 }
 
 /// The path of a lock node or its parent among those of other programs.
-pub fn foreign_path(path: &str) -> String {
-    if names().shows_targets() { path.to_owned() } else { HIDDEN.to_owned() }
+pub fn redact_foreign_path(path: &str) -> String {
+    if current_redaction().shows_targets() { path.to_owned() } else { HIDDEN.to_owned() }
 }
 
 /// Finds the key in a path by the known folder before it. A search for the word `locks` would not do, because root and
 /// key may have any name.
-fn named(locks: &str, path: &str, names: KeyRedaction) -> String {
+fn redact_path_with(locks: &str, path: &str, names: KeyRedaction) -> String {
     let below = path.strip_prefix(locks).and_then(|below| below.strip_prefix('/'));
     match below {
         Some(below) if !names.shows_targets() => {
@@ -177,12 +177,15 @@ mod tests {
     #[test]
     fn a_key_that_is_not_to_be_shown_is_not() {
         let key = ResourceKey::parse("account/secret").expect("a key");
-        assert_eq!(KeyRedaction(KeyVisibility::Plain).of(&key), "account/secret");
+        assert_eq!(KeyRedaction(KeyVisibility::Plain).display(&key), "account/secret");
         for shown in [KeyVisibility::Hash, KeyVisibility::Off] {
-            assert!(!KeyRedaction(shown).of(&key).contains("secret"));
-            assert!(!KeyRedaction(shown).of_all(&[key.clone(), key.clone()]).contains("secret"));
+            assert!(!KeyRedaction(shown).display(&key).contains("secret"));
+            assert!(!KeyRedaction(shown).display_list(&[key.clone(), key.clone()]).contains("secret"));
         }
-        assert_eq!(KeyRedaction(KeyVisibility::Hash).of(&key), KeyRedaction(KeyVisibility::Hash).of(&key));
+        assert_eq!(
+            KeyRedaction(KeyVisibility::Hash).display(&key),
+            KeyRedaction(KeyVisibility::Hash).display(&key)
+        );
     }
 
     /// RFC 4231, test case 2.
@@ -223,7 +226,7 @@ mod tests {
             ),
             (KeyVisibility::Off, top, "/locks/5c/account%2F7/0f-w-1", "/locks/(hidden)/0f-w-1"),
         ] {
-            assert_eq!(named(locks, path, KeyRedaction(rule)), shown);
+            assert_eq!(redact_path_with(locks, path, KeyRedaction(rule)), shown);
         }
     }
 }

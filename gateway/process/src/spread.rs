@@ -11,12 +11,12 @@ pub struct HistogramSummary {
 
 impl HistogramSummary {
     /// `counts`: one entry more than `bounds`.
-    pub fn of(bounds: &[f64], counts: &[u64]) -> Self {
+    pub fn new(bounds: &[f64], counts: &[u64]) -> Self {
         Self { bounds: bounds.to_vec(), counts: counts.to_vec() }
     }
 
     /// `bounds`: those of the histogram.
-    pub fn gather(histogram: &impl Collector, bounds: &[f64]) -> Self {
+    pub fn from_collector(histogram: &impl Collector, bounds: &[f64]) -> Self {
         let mut counts = vec![0; bounds.len() + 1];
         for family in histogram.collect() {
             for metric in family.get_metric() {
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn quantiles_lie_within_their_buckets() {
-        let spread = HistogramSummary::of(&[1.0, 2.0, 4.0], &[0, 10, 10, 20]);
+        let spread = HistogramSummary::new(&[1.0, 2.0, 4.0], &[0, 10, 10, 20]);
         assert_eq!(spread.quantile(0.25), Some(1.5));
         assert_eq!(spread.quantile(0.99), Some(4.0), "beyond the last bound");
-        assert_eq!(HistogramSummary::of(&[1.0], &[0, 0]).quantile(0.5), None);
+        assert_eq!(HistogramSummary::new(&[1.0], &[0, 0]).quantile(0.5), None);
     }
 }

@@ -64,15 +64,15 @@ impl ProcessMetrics {
     fn refresh(&self) {
         if let Some(stat) = ProcStat::read() {
             self.cpu.inc_by((seconds(stat.cpu_ticks) - self.cpu.get()).max(0.0));
-            set(&self.threads, stat.threads);
-            set(&self.virtual_memory, stat.virtual_bytes);
-            set(&self.resident, stat.resident_pages * page_size() as u64);
+            set_gauge(&self.threads, stat.threads);
+            set_gauge(&self.virtual_memory, stat.virtual_bytes);
+            set_gauge(&self.resident, stat.resident_pages * page_size() as u64);
         }
         if let Ok(files) = fs::read_dir("/proc/self/fd") {
-            set(&self.open_files, files.count() as u64);
+            set_gauge(&self.open_files, files.count() as u64);
         }
         if let Some(most) = getrlimit(Resource::Nofile).current {
-            set(&self.most_files, most);
+            set_gauge(&self.most_files, most);
         }
     }
 
@@ -123,7 +123,7 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 
-fn set(gauge: &IntGauge, value: u64) {
+fn set_gauge(gauge: &IntGauge, value: u64) {
     gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
 }
 

@@ -61,7 +61,7 @@ mod tests {
     fn a_caret_stands_below_what_is_wrong() {
         let source = format!("{}key: {{x}}\n", "\n".repeat(37));
         assert_eq!(
-            at(38, 6, 3).remedy("did you mean `y`?").render("a.yaml", &source),
+            at(38, 6, 3).with_remedy("did you mean `y`?").render("a.yaml", &source),
             "error[FG0203]: `x` is wrong\n  --> a.yaml:38:6\n38 | key: {x}\n   |      ^^^ did you mean `y`?"
         );
         assert_eq!(
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_diagnostic_without_a_place_names_the_file() {
-        let diagnostic = Diagnostic::new(Code::SessionNegotiated, "4s, not 12s").remedy("ask for less");
+        let diagnostic = Diagnostic::new(Code::SessionNegotiated, "4s, not 12s").with_remedy("ask for less");
         assert_eq!(
             diagnostic.render("a.yaml", ""),
             "warning[FG0501]: 4s, not 12s\n  --> a.yaml\n   = ask for less"

@@ -37,12 +37,12 @@ impl Code {
         let shown = |begins, starter| story.split_once(begins).map(|(_, example)| (starter, example));
         let (starter, example) = shown(BEFORE, "minimal").or_else(|| shown(BEFORE_OF_A_GUARD, "guard"))?;
         let (before, after) = example.split_once(AFTER)?;
-        Some(Example { starter, before: as_written(before), after: as_written(after) })
+        Some(Example { starter, before: dedent(before), after: dedent(after) })
     }
 }
 
 /// The lines of a Markdown code block without their indentation.
-fn as_written(block: &str) -> String {
+fn dedent(block: &str) -> String {
     block.lines().filter_map(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n")).collect()
 }
 

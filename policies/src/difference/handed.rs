@@ -17,13 +17,13 @@ const MOST_LOOKS: usize = 1 << 20;
 
 /// Fenced routes that are the same in both plans and share requests with a route of `moved`. In the order of the new
 /// plan.
-pub(super) fn over<'p>(before: &Plan, after: &'p Plan, moved: &HashSet<&str>) -> Vec<&'p Route> {
-    let names: HashSet<&str> = below(before, moved).chain(below(after, moved)).collect();
+pub(super) fn affected_routes<'p>(before: &Plan, after: &'p Plan, moved: &HashSet<&str>) -> Vec<&'p Route> {
+    let names: HashSet<&str> = routes_below(before, moved).chain(routes_below(after, moved)).collect();
     after.routes.routes().iter().filter(|route| names.contains(&*route.name)).collect()
 }
 
 /// Fenced routes of a plan that are not in `moved`, but share requests with a route of `moved` above them.
-fn below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p str> {
+fn routes_below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p str> {
     let routes = plan.routes.routes();
     let fenced = || routes.iter().enumerate().filter(|(_, route)| route.fence.is_some());
     let (above, others): (Vec<_>, Vec<_>) = fenced().partition(|(_, route)| moved.contains(&*route.name));
@@ -33,9 +33,9 @@ fn below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p 
     for (at, route) in above {
         let parts: Vec<TrieSegment> = route.path.pieces().iter().map(TrieSegment::from).collect();
         // The filter accepts none before the limit, so that the search visits all of them.
-        tree.first_meeting(&parts, |index| {
+        tree.find_overlapping(&parts, |index| {
             looks.set(looks.get() + 1);
-            if index > at && share(route, &routes[index]) {
+            if index > at && share_requests(route, &routes[index]) {
                 found.borrow_mut().insert(index);
             }
             looks.get() > MOST_LOOKS
@@ -49,9 +49,9 @@ fn below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p 
 }
 
 /// Some request has a method that both take, and meets the conditions of both.
-fn share(one: &Route, other: &Route) -> bool {
+fn share_requests(one: &Route, other: &Route) -> bool {
     let methods = one.methods.is_empty()
         || other.methods.is_empty()
         || one.methods.iter().any(|method| other.methods.contains(method));
-    methods && one.conditions.meet(&other.conditions)
+    methods && one.conditions.overlaps(&other.conditions)
 }

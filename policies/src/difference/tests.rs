@@ -216,9 +216,9 @@ fn upstreams_and_what_needs_a_restart_are_told() {
 #[test]
 fn what_needs_a_restart_is_told_by_what_is_in_use() {
     let (started, other) = (plan(&[]), plan(&[(":8080", ":8081")]));
-    let there = Difference::between(&started, &other).since(&started, &other);
+    let there = Difference::between(&started, &other).with_restarts_since(&started, &other);
     assert_eq!(there.restart, names(&["listeners"]));
-    let still = Difference::between(&other, &other).since(&started, &other);
+    let still = Difference::between(&other, &other).with_restarts_since(&started, &other);
     assert_eq!(still.restart, names(&["listeners"]));
-    assert!(Difference::between(&other, &started).since(&started, &started).is_empty());
+    assert!(Difference::between(&other, &started).with_restarts_since(&started, &started).is_empty());
 }

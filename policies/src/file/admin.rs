@@ -30,7 +30,7 @@ pub(super) fn admin(file: &mut MappingReader, port: u16) -> ParsedAdmin {
             bearer: bearer(block),
             tls: served_tls::tls(block),
         };
-        open(block, &admin);
+        warn_open(block, &admin);
         ParsedAdmin { admin, place }
     });
     let nothing = || AdminListener { address: default, hosts: Vec::new(), bearer: None, tls: None };
@@ -49,11 +49,11 @@ fn bearer(admin: &mut MappingReader) -> Option<std::path::PathBuf> {
 }
 
 /// Whoever reaches the admin listener can end the process and take locks away from their holders.
-fn open(block: &mut MappingReader, admin: &AdminListener) {
+fn warn_open(block: &mut MappingReader, admin: &AdminListener) {
     if admin.address.ip().is_loopback() {
         return;
     }
-    if !admin.asks_who() {
+    if !admin.requires_auth() {
         // A fault of `auth` or `tls` was told already.
         let bad = ["auth", "tls"].into_iter().any(|field| block.is_present(field)) && admin.tls.is_none();
         let message = "the admin listener is open to the network without authentication";
@@ -62,18 +62,18 @@ fn open(block: &mut MappingReader, admin: &AdminListener) {
             admin.address.port()
         );
         if !bad {
-            block.fault("address", Diagnostic::new(Code::OpenAdmin, message).remedy(remedy));
+            block.report("address", Diagnostic::new(Code::OpenAdmin, message).with_remedy(remedy));
         }
     } else if admin.tls.is_none() && !block.is_present("tls") {
         let message =
             "the admin token crosses the network as plain text, and whoever reads it there can use it";
         let remedy = "add `tls: {certificates: [{certificate_file: ..., key_file: ...}]}`";
-        block.fault("auth", Diagnostic::new(Code::PlainToken, message).remedy(remedy));
+        block.report("auth", Diagnostic::new(Code::PlainToken, message).with_remedy(remedy));
     }
 }
 
 impl ParsedAdmin {
-    pub(super) fn door(&self) -> BoundListener {
+    pub(super) fn bound_listener(&self) -> BoundListener {
         let at = self.place.map_or(AddressOrigin::Default, AddressOrigin::Written);
         BoundListener { what: "the admin listener".into(), field: "admin", address: self.admin.address, at }
     }

@@ -17,13 +17,13 @@ struct CachedRoute<'r> {
 
 /// See [`keep`] for when two templates count as one key.
 pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
-    keep(fences, faults);
-    enforce(fences, faults);
+    check_holds(fences, faults);
+    check_enforcement(fences, faults);
 }
 
 /// ZooKeeper tells operations apart by their scope. The name of the upstream does not count: it means something in
 /// this file only. So two services need two scopes, of which one may be left out.
-pub(super) fn scopes<'r>(
+pub(super) fn check_scopes<'r>(
     fences: impl Iterator<Item = (&'r str, &'r ParsedFence, UpstreamId)>,
     faults: &Diagnostics,
 ) {
@@ -40,7 +40,7 @@ pub(super) fn scopes<'r>(
             );
             let remedy = "write `scope: <a name>` into `once` of the newer one: a word for the service that stays as \
                           it is, whatever its upstream is called";
-            faults.push(Diagnostic::new(Code::OneScope, message).at(*place).remedy(remedy));
+            faults.push(Diagnostic::new(Code::OneScope, message).at(*place).with_remedy(remedy));
         }
     }
 }
@@ -50,11 +50,12 @@ pub(super) fn scopes<'r>(
 /// Two keys count as one if their templates differ only in the names of variables. Templates such as `a/{path.x}` and
 /// `{path.y}/b` can also give one key; those are not found. Each mode has its own node, so routes for readers may
 /// keep theirs longer.
-fn keep<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+fn check_holds<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     let mut known: HashMap<(String, Mode), CachedRoute> = HashMap::new();
     for &(route, ParsedFence { fence, place, .. }) in fences {
         let Hold::Cached(caching) = fence.hold else { continue };
-        let shapes = fence.keys.iter().flat_map(|key| modes(fence.mode).map(|mode| (key.shape(), mode)));
+        let shapes =
+            fence.keys.iter().flat_map(|key| possible_modes(fence.mode).map(|mode| (key.shape(), mode)));
         let unlike = shapes.filter_map(|shape| {
             let first = known.entry(shape).or_insert(CachedRoute { route, caching });
             (first.caching != caching).then_some(first.route)
@@ -63,12 +64,12 @@ fn keep<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
         if let Some(other) = unlike.collect::<Vec<_>>().first() {
             let message = format!("routes `{other}` and `{route}` keep one key in unlike ways");
             let remedy = "write the same `hold` on both, or write it once in `defaults`";
-            faults.push(Diagnostic::new(Code::UnlikeHold, message).at(*place).remedy(remedy));
+            faults.push(Diagnostic::new(Code::UnlikeHold, message).at(*place).with_remedy(remedy));
         }
     }
 }
 
-fn enforce<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+fn check_enforcement<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     let mut known: HashMap<String, (&str, Enforcement)> = HashMap::new();
     for &(route, ParsedFence { fence, place, .. }) in fences {
         let unlike = fence.keys.iter().filter_map(|key| {
@@ -82,12 +83,12 @@ fn enforce<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
                 "route `{observes}` only observes, so route `{enforces}` with the same key is promised nothing"
             );
             let remedy = "write the same `enforce` on both, or write it once in `defaults`";
-            faults.push(Diagnostic::new(Code::UnlikeEnforce, message).at(*place).remedy(remedy));
+            faults.push(Diagnostic::new(Code::UnlikeEnforce, message).at(*place).with_remedy(remedy));
         }
     }
 }
 
-fn modes(rule: ModeRule) -> impl Iterator<Item = Mode> {
+fn possible_modes(rule: ModeRule) -> impl Iterator<Item = Mode> {
     let takes = move |mode: &Mode| match rule {
         ModeRule::ByMethod => true,
         ModeRule::Exclusive => *mode == Mode::Exclusive,

@@ -14,7 +14,7 @@ const BALANCES: [(&str, LbPolicy); 3] =
 
 /// `None` where the health check is bad; a fault has then been told.
 pub(super) fn sharing(block: &mut MappingReader) -> Option<EndpointSettings> {
-    let balance = block.word("balance", &BALANCES).unwrap_or_default();
+    let balance = block.keyword("balance", &BALANCES).unwrap_or_default();
     let retries = block.value("retries", scalar::count);
     let asked = block.is_present("health");
     let health = block.inner("health", |block| asked.then(|| health(block)).flatten()).flatten();
@@ -37,7 +37,7 @@ fn health(block: &mut MappingReader) -> Option<HealthCheck> {
     let statuses = if present { statuses? } else { vec![200..=399] };
     if statuses.is_empty() {
         let fault = Diagnostic::new(Code::BadStatus, "no status would mean that an endpoint is healthy");
-        block.fault("status", fault.remedy("leave it out, or write `status: [200-399]`"));
+        block.report("status", fault.with_remedy("leave it out, or write `status: [200-399]`"));
     }
     Some(HealthCheck { path: path?, interval, timeout, healthy, unhealthy, statuses })
 }
@@ -49,7 +49,7 @@ fn path(text: &str) -> Result<String, Diagnostic> {
         return Ok(text.to_owned());
     }
     let fault = Diagnostic::new(Code::BadHealthPath, format!("`{text}` is not the path of a health check"));
-    Err(fault.remedy("write a path such as `/health`, beginning with one `/`"))
+    Err(fault.with_remedy("write a path such as `/health`, beginning with one `/`"))
 }
 
 /// `204`, or `200-399`.

@@ -26,7 +26,10 @@ pub(super) fn bind(block: &mut MappingReader) -> Option<BindAddress> {
         ParsedAddress::Tcp(address) => {
             if block.is_present("socket_mode") {
                 let fault = Diagnostic::new(Code::NoEffect, "`socket_mode` has no effect with an IP address");
-                block.fault("socket_mode", fault.remedy("leave it out, or write `address: unix:/run/...`"));
+                block.report(
+                    "socket_mode",
+                    fault.with_remedy("leave it out, or write `address: unix:/run/...`"),
+                );
             }
             Some(BindAddress::Tcp(address))
         }
@@ -36,7 +39,7 @@ pub(super) fn bind(block: &mut MappingReader) -> Option<BindAddress> {
                 let fault = Diagnostic::new(Code::UnixTls, message);
                 let remedy =
                     "leave `tls` out: `socket_mode` says who may connect; or listen on an IP address";
-                block.fault("tls", fault.remedy(remedy));
+                block.report("tls", fault.with_remedy(remedy));
             }
             Some(BindAddress::Unix(SocketFile { path: path.into(), mode: mode.unwrap_or(MODE) }))
         }
@@ -58,7 +61,7 @@ fn mode(text: &str) -> Result<u32, Diagnostic> {
     mode.filter(|mode| *mode <= 0o777 && mode & 0o200 != 0).ok_or_else(|| {
         let message = format!("`{text}` is not the mode of a socket that its own process can reach");
         let remedy = "write `0660` for user and group, `0600` for the user alone, or `0666` for everybody on this machine";
-        Diagnostic::new(Code::BadSocketMode, message).remedy(remedy)
+        Diagnostic::new(Code::BadSocketMode, message).with_remedy(remedy)
     })
 }
 

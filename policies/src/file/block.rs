@@ -42,14 +42,14 @@ impl<'n> MappingReader<'n> {
             Some((other, place)) => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields"));
                 let fields = Self::fields(place, faults, read);
-                faults.push(fault.at(place).remedy(shape::fields(&what, other, &fields)));
+                faults.push(fault.at(place).with_remedy(shape::mapping_remedy(&what, other, &fields)));
                 return None;
             }
         };
         let _within = asked::within();
         let mut block = Self { what, place, entries, asked: Vec::new(), faults };
         let value = read(&mut block);
-        block.refuse_the_unknown();
+        block.report_unknown();
         Some(value)
     }
 
@@ -63,7 +63,7 @@ impl<'n> MappingReader<'n> {
         let mut block = Self { what: String::new(), place, entries: &[], asked: Vec::new(), faults };
         read(&mut block);
         // The empty mapping lacks required fields. That is not the mistake of the file.
-        faults.forget(known);
+        faults.truncate(known);
         block.asked
     }
 
@@ -83,7 +83,7 @@ impl<'n> MappingReader<'n> {
             Some(NodeValue::Mapping(entries)) => entries,
             Some(other) => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names"));
-                self.fault(name, fault.remedy(shape::names(other)));
+                self.report(name, fault.with_remedy(shape::entries_remedy(other)));
                 &[]
             }
         }
@@ -91,7 +91,7 @@ impl<'n> MappingReader<'n> {
 
     /// A mapping from names that the user chooses to single values, each of them parsed; `None` where one of them is
     /// bad.
-    pub(super) fn texts<T>(
+    pub(super) fn text_entries<T>(
         &mut self,
         name: &'static str,
         read: impl Fn(&str, &str) -> Result<T, Diagnostic>,
@@ -101,7 +101,7 @@ impl<'n> MappingReader<'n> {
             let read = match &node.value {
                 NodeValue::Scalar(scalar) => read(&key.text, &scalar.text),
                 NodeValue::Unset => return None,
-                _ => Err(names_to_values(name)),
+                _ => Err(suggest_mapping(name)),
             };
             read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
         };
@@ -113,7 +113,7 @@ impl<'n> MappingReader<'n> {
             }
             Some(NodeValue::Unset) => None,
             Some(_) => {
-                self.fault(name, names_to_values(name));
+                self.report(name, suggest_mapping(name));
                 None
             }
         }
@@ -131,7 +131,7 @@ impl<'n> MappingReader<'n> {
             NodeValue::Unset => None,
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
-                self.fault(name, fault.remedy(shape::list(other)));
+                self.report(name, fault.with_remedy(shape::list_remedy(other)));
                 None
             }
         }
@@ -150,13 +150,13 @@ impl<'n> MappingReader<'n> {
                 NodeValue::Scalar(scalar) => parse(&scalar.text),
                 NodeValue::Unset => return None,
                 _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))
-                    .remedy("write single values, with `, ` between them")),
+                    .with_remedy("write single values, with `, ` between them")),
             };
             let written = match &node.value {
                 NodeValue::Scalar(scalar) => &*scalar.text,
                 _ => "",
             };
-            let bad = |fault| self.faults.push(shape::without_braces(written, fault).at(node.place));
+            let bad = |fault| self.faults.push(shape::with_braces_remedy(written, fault).at(node.place));
             parsed.map_err(bad).ok()
         };
         // Read all items before the first bad one ends the loop, so that each mistake is reported.
@@ -175,7 +175,7 @@ impl<'n> MappingReader<'n> {
             NodeValue::Unset => None,
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value"));
-                self.fault(name, fault.remedy(shape::single(other)));
+                self.report(name, fault.with_remedy(shape::scalar_remedy(other)));
                 None
             }
         }
@@ -188,10 +188,10 @@ impl<'n> MappingReader<'n> {
         parse: impl FnOnce(&str) -> Result<T, Diagnostic>,
     ) -> Option<T> {
         asked::how(name, || How::Value(type_name_of_val(&parse)));
-        self.parsed(name, parse)
+        self.parse_value(name, parse)
     }
 
-    fn parsed<T>(
+    fn parse_value<T>(
         &mut self,
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, Diagnostic>,
@@ -200,20 +200,20 @@ impl<'n> MappingReader<'n> {
         match parse(&scalar.text) {
             Ok(value) => Some(value),
             Err(fault) => {
-                self.fault(name, shape::without_braces(&scalar.text, fault));
+                self.report(name, shape::with_braces_remedy(&scalar.text, fault));
                 None
             }
         }
     }
 
     /// One of a few words.
-    pub(super) fn word<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
+    pub(super) fn keyword<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
         asked::how(name, || How::Word(words.iter().map(|(word, _)| (*word).to_owned()).collect()));
-        self.parsed(name, |text| {
+        self.parse_value(name, |text| {
             words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
                 let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
                 let message = format!("`{text}` is not a value of `{name}`");
-                Diagnostic::new(Code::UnknownValue, message).known(text, &known, str::to_owned)
+                Diagnostic::new(Code::UnknownValue, message).suggest(text, &known, str::to_owned)
             })
         })
     }
@@ -224,7 +224,7 @@ impl<'n> MappingReader<'n> {
         if self.find(name).is_none() {
             let message = format!("{} has no `{name}`", self.what);
             let fault = Diagnostic::new(Code::MissingField, message);
-            self.faults.push(fault.at(self.place).remedy(format!("add `{example}`")));
+            self.faults.push(fault.at(self.place).with_remedy(format!("add `{example}`")));
         }
     }
 
@@ -242,18 +242,18 @@ impl<'n> MappingReader<'n> {
     }
 
     /// Reports a mistake in the value of a field.
-    pub(super) fn fault(&mut self, name: &'static str, fault: Diagnostic) {
+    pub(super) fn report(&mut self, name: &'static str, fault: Diagnostic) {
         let place = self.place_of(name);
         self.faults.push(fault.at(place));
     }
 
     /// Reports a mistake in a value that does not stand in this mapping itself.
-    pub(super) fn fault_at(&self, place: SourceSpan, fault: Diagnostic) {
+    pub(super) fn report_at(&self, place: SourceSpan, fault: Diagnostic) {
         self.faults.push(fault.at(place));
     }
 
     /// What messages call this mapping.
-    pub(super) fn what(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.what
     }
 
@@ -274,21 +274,21 @@ impl<'n> MappingReader<'n> {
         self.entries.iter().find(|(key, _)| key.text == name).map_or(self.place, |(key, _)| key.place)
     }
 
-    fn refuse_the_unknown(&self) {
+    fn report_unknown(&self) {
         for (key, _) in self.entries {
             if !self.asked.contains(&key.text.as_str()) {
                 let message = format!("{} has no field `{}`", self.what, key.text);
                 let fault = Diagnostic::new(Code::UnknownField, message).at(key.place);
-                self.faults.push(match misplaced::remedy(&key.text, &self.what, &self.asked) {
-                    Some(remedy) => fault.remedy(remedy),
-                    None => fault.known(&key.text, &self.asked, str::to_owned),
+                self.faults.push(match misplaced::misplaced_remedy(&key.text, &self.what, &self.asked) {
+                    Some(remedy) => fault.with_remedy(remedy),
+                    None => fault.suggest(&key.text, &self.asked, str::to_owned),
                 });
             }
         }
     }
 }
 
-fn names_to_values(name: &str) -> Diagnostic {
+fn suggest_mapping(name: &str) -> Diagnostic {
     let message = format!("`{name}` is a mapping of names to values");
-    Diagnostic::new(Code::WrongShape, message).remedy(format!("write `{name}: {{name: value}}`"))
+    Diagnostic::new(Code::WrongShape, message).with_remedy(format!("write `{name}: {{name: value}}`"))
 }

@@ -50,32 +50,33 @@ pub(super) fn check(ways: &[RouteAccess], faults: &Diagnostics) {
         let round = |other: usize| {
             looks.set(looks.get() + 1);
             ways[other].service == open.service
-                && ways[other].pattern.conditions.meet(open.pattern.conditions)
-                && passed(&ways[other], open, other < index).is_some()
+                && ways[other].pattern.conditions.overlaps(open.pattern.conditions)
+                && uncovered_methods(&ways[other], open, other < index).is_some()
         };
-        if let Some(other) = fenced.first_meeting(&parts, round) {
-            let methods = passed(&ways[other], open, other < index).unwrap_or_default();
-            faults.push(open_path(&ways[other], open, &methods));
+        if let Some(other) = fenced.find_overlapping(&parts, round) {
+            let methods = uncovered_methods(&ways[other], open, other < index).unwrap_or_default();
+            faults.push(open_path_warning(&ways[other], open, &methods));
         } else if parts.iter().any(|part| matches!(part, TrieSegment::Rest)) {
             let alike = |other: usize| {
                 ways[other].service == open.service && !shared_writes(&ways[other], open).is_empty()
             };
-            if let Some(other) = fenced.first_meeting(&parts, alike) {
-                faults.push(loose(&ways[other], open));
+            if let Some(other) = fenced.find_overlapping(&parts, alike) {
+                faults.push(loose_match_warning(&ways[other], open));
             }
         }
     }
 }
 
 fn may_write(way: &RouteAccess) -> bool {
-    way.passage == AccessKind::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
+    way.passage == AccessKind::Open
+        && (way.pattern.methods.is_empty() || writing_methods(way).next().is_some())
 }
 
 /// The methods that write, match `open`, and are meant for the paths of `fenced`; `None` where there are none.
-fn passed(fenced: &RouteAccess, open: &RouteAccess, fenced_first: bool) -> Option<String> {
+fn uncovered_methods(fenced: &RouteAccess, open: &RouteAccess, fenced_first: bool) -> Option<String> {
     // A request that the fenced route takes first does not reach the open one.
-    let taken = fenced_first && fenced.pattern.conditions.cover(open.pattern.conditions);
-    let taken = |method: &str| taken && takes(fenced, method);
+    let taken = fenced_first && fenced.pattern.conditions.covers(open.pattern.conditions);
+    let taken = |method: &str| taken && matches_method(fenced, method);
     if open.pattern.methods.is_empty() {
         let all = taken("POST") && fenced.pattern.methods.is_empty();
         return (!all).then(|| match fenced.pattern.methods {
@@ -84,11 +85,11 @@ fn passed(fenced: &RouteAccess, open: &RouteAccess, fenced_first: bool) -> Optio
             _ => "every method".to_owned(),
         });
     }
-    let methods: Vec<&str> = writing(open).filter(|method| !taken(method)).collect();
+    let methods: Vec<&str> = writing_methods(open).filter(|method| !taken(method)).collect();
     (!methods.is_empty()).then(|| methods.join(", "))
 }
 
-fn writing<'w>(way: &'w RouteAccess) -> impl Iterator<Item = &'w str> {
+fn writing_methods<'w>(way: &'w RouteAccess) -> impl Iterator<Item = &'w str> {
     way.pattern.methods.iter().map(String::as_str).filter(|method| !SAFE.contains(method))
 }
 
@@ -96,37 +97,37 @@ fn writing<'w>(way: &'w RouteAccess) -> impl Iterator<Item = &'w str> {
 fn shared_writes<'w>(fenced: &'w RouteAccess, open: &'w RouteAccess) -> Vec<&'w str> {
     match (fenced.pattern.methods, open.pattern.methods) {
         ([], []) => vec!["POST"],
-        ([], _) => writing(open).collect(),
-        (_, []) => writing(fenced).collect(),
-        _ => writing(open).filter(|method| takes(fenced, method)).collect(),
+        ([], _) => writing_methods(open).collect(),
+        (_, []) => writing_methods(fenced).collect(),
+        _ => writing_methods(open).filter(|method| matches_method(fenced, method)).collect(),
     }
 }
 
-fn takes(way: &RouteAccess, method: &str) -> bool {
+fn matches_method(way: &RouteAccess, method: &str) -> bool {
     way.pattern.methods.is_empty() || way.pattern.methods.iter().any(|ours| ours == method)
 }
 
-fn open_path(fenced: &RouteAccess, open: &RouteAccess, methods: &str) -> Diagnostic {
+fn open_path_warning(fenced: &RouteAccess, open: &RouteAccess, methods: &str) -> Diagnostic {
     let (locks, passes) = (fenced.pattern.name, open.pattern.name);
     let message = format!(
         "route `{passes}` lets {methods} pass without a lock on paths that route `{locks}` fences{}",
-        shared(fenced, open)
+        service_note(fenced, open)
     );
     let remedy = "fence these methods by the same key, or let this route take `methods: [GET, HEAD]` only";
-    Diagnostic::new(Code::OpenPath, message).at(open.pattern.place).remedy(remedy)
+    Diagnostic::new(Code::OpenPath, message).at(open.pattern.place).with_remedy(remedy)
 }
 
-fn loose(fenced: &RouteAccess, open: &RouteAccess) -> Diagnostic {
+fn loose_match_warning(fenced: &RouteAccess, open: &RouteAccess) -> Diagnostic {
     let (locks, passes) = (fenced.pattern.name, open.pattern.name);
     let message = format!(
         "route `{passes}` takes other spellings of the paths of route `{locks}`, such as other case or a slash at the end, and passes them without a lock{}",
-        shared(fenced, open)
+        service_note(fenced, open)
     );
     let remedy = "leave out the methods that write, or make sure the service refuses such spellings";
-    Diagnostic::new(Code::LooseRoute, message).at(open.pattern.place).remedy(remedy)
+    Diagnostic::new(Code::LooseRoute, message).at(open.pattern.place).with_remedy(remedy)
 }
 
 /// Two upstreams look like two services.
-fn shared(fenced: &RouteAccess, open: &RouteAccess) -> &'static str {
+fn service_note(fenced: &RouteAccess, open: &RouteAccess) -> &'static str {
     if fenced.upstream == open.upstream { "" } else { ": their upstreams share an endpoint" }
 }

@@ -16,16 +16,17 @@ pub(super) fn exactly_one(
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
     match *present {
         [] => {
-            let message = format!("{} has none of {}", block.what(), listed(names).join(", "));
+            let message = format!("{} has none of {}", block.name(), listed(names).join(", "));
             // For a field that is absent the fault is shown at the mapping.
-            block.fault(names[0], Diagnostic::new(Code::MissingField, message).remedy(example));
+            block.report(names[0], Diagnostic::new(Code::MissingField, message).with_remedy(example));
             None
         }
         [one] => Some(one),
         [first, second, ..] => {
             let message =
-                format!("{} has {}: only one can be meant", block.what(), listed(&present).join(" and "));
-            block.fault(second, Diagnostic::new(Code::OnlyOne, message).remedy("leave all but one out"));
+                format!("{} has {}: only one can be meant", block.name(), listed(&present).join(" and "));
+            block
+                .report(second, Diagnostic::new(Code::OnlyOne, message).with_remedy("leave all but one out"));
             Some(first)
         }
     }

@@ -9,8 +9,8 @@ use crate::{
 
 pub(super) fn conditions(block: &mut MappingReader, reserved: &ReservedFields) -> Option<MatchConditions> {
     let hosts = listener::hosts(block);
-    let headers = block.texts("headers", |name, value| header(name, value, reserved));
-    let query = block.texts("query", parameter);
+    let headers = block.text_entries("headers", |name, value| header(name, value, reserved));
+    let query = block.text_entries("query", parameter);
     Some(MatchConditions { hosts, headers: headers?, query: query? })
 }
 
@@ -24,13 +24,13 @@ fn header(name: &str, wanted: &str, reserved: &ReservedFields) -> Result<(String
         _ => return value(name, wanted).map(|()| (lower, wanted.to_owned())),
     };
     let fault = Diagnostic::new(Code::BadCondition, format!("no request can be told by `{name}`: it {why}"));
-    Err(fault.remedy("write a field that the client sends, such as `x-tenant: acme`"))
+    Err(fault.with_remedy("write a field that the client sends, such as `x-tenant: acme`"))
 }
 
 fn parameter(name: &str, wanted: &str) -> Result<(String, String), Diagnostic> {
     if name.is_empty() {
         return Err(Diagnostic::new(Code::BadCondition, "a parameter of the query has a name")
-            .remedy("write the name before its value: `query: {kind: book}`"));
+            .with_remedy("write the name before its value: `query: {kind: book}`"));
     }
     value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
 }
@@ -41,5 +41,6 @@ fn value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
         return Ok(());
     }
     let message = format!("no request has this value of `{name}`: it is empty, or has spaces around it");
-    Err(Diagnostic::new(Code::BadCondition, message).remedy("write the value that counts, such as `acme`"))
+    Err(Diagnostic::new(Code::BadCondition, message)
+        .with_remedy("write the value that counts, such as `acme`"))
 }

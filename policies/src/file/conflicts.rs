@@ -10,18 +10,18 @@ const CONFLICTS: [(&str, bool); 2] = [("refuse", false), ("pass", true)];
 
 pub(super) fn conflicts(fence: &mut MappingReader) -> ConflictPolicy {
     let sources = fence.values("sources", source);
-    let passes = fence.word("conflicts", &CONFLICTS).unwrap_or_default();
+    let passes = fence.keyword("conflicts", &CONFLICTS).unwrap_or_default();
     if !passes {
         return sources.map_or(ConflictPolicy::RefuseAny, ConflictPolicy::Refuse);
     }
     if fence.is_present("sources") {
         let fault = Diagnostic::new(Code::NoEffect, "`sources` has no effect beside `conflicts: pass`");
-        fence.fault("sources", fault.remedy("leave one of the two out"));
+        fence.report("sources", fault.with_remedy("leave one of the two out"));
     }
     let message = "the value of a key may stand elsewhere in a request with another value: \
                    the lock is for one, and the service may work on the other";
     let remedy = "leave it out, and list what the service reads: `sources: [path, json]`";
-    fence.fault("conflicts", Diagnostic::new(Code::SourceConflicts, message).remedy(remedy));
+    fence.report("conflicts", Diagnostic::new(Code::SourceConflicts, message).with_remedy(remedy));
     ConflictPolicy::Pass
 }
 
@@ -30,6 +30,6 @@ fn source(text: &str) -> Result<RequestSource, Diagnostic> {
     let found = RequestSource::WORDS.into_iter().find(|(word, _)| *word == text);
     found.map(|(_, source)| source).ok_or_else(|| {
         let message = format!("`{text}` is no source of a request");
-        Diagnostic::new(Code::UnknownValue, message).known(text, &known, str::to_owned)
+        Diagnostic::new(Code::UnknownValue, message).suggest(text, &known, str::to_owned)
     })
 }

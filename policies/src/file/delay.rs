@@ -19,9 +19,9 @@ pub(super) fn level(upstream: &mut MappingReader, fencing: Option<FencingLevel>)
             delay.map(FencingLevel::Delay)
         }
         Some(fencing) if upstream.is_present("delay") => {
-            let message = format!("`delay` has no effect with `fencing: {}`", fencing.word());
+            let message = format!("`delay` has no effect with `fencing: {}`", fencing.as_str());
             let remedy = "leave it out, or write `fencing: delay`";
-            upstream.fault("delay", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+            upstream.report("delay", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
             Some(fencing)
         }
         _ => fencing,
@@ -29,12 +29,12 @@ pub(super) fn level(upstream: &mut MappingReader, fencing: Option<FencingLevel>)
 }
 
 /// The default of `response_timeout` in seconds.
-pub(super) fn patience(delay: Duration) -> u64 {
+pub(super) fn default_timeout_secs(delay: Duration) -> u64 {
     delay.as_secs().clamp(1, 15)
 }
 
 /// A request may run as long as its response timeout, whether or not its holder lives. The delay has to cover that.
-pub(super) fn covers(block: &mut MappingReader, upstream: &Upstream) {
+pub(super) fn check_covers(block: &mut MappingReader, upstream: &Upstream) {
     let Some(delay) = upstream.fencing.delay().filter(|delay| upstream.response_timeout > *delay) else {
         return;
     };
@@ -42,12 +42,12 @@ pub(super) fn covers(block: &mut MappingReader, upstream: &Upstream) {
     let message = format!(
         "a request to `{}` may take {}, but the next holder begins {} after a holder that is gone",
         upstream.name,
-        scalar::written(upstream.response_timeout),
-        scalar::written(delay),
+        scalar::format_duration(upstream.response_timeout),
+        scalar::format_duration(delay),
     );
     let remedy =
         "make `delay` at least as long as `response_timeout`, and as the longest execution of the service";
-    block.fault(field, Diagnostic::new(Code::DelayTooShort, message).remedy(remedy));
+    block.report(field, Diagnostic::new(Code::DelayTooShort, message).with_remedy(remedy));
 }
 
 /// Refuses fields that a fence with a delay cannot have. Returns the value of `forward` where the delay decides it.
@@ -64,20 +64,20 @@ pub(super) fn fence(
         let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
         let remedy = "write `mode: exclusive` here, in `defaults` too, or put a guard beside the service";
         let field = if block.is_present("mode") { "mode" } else { "key" };
-        block.fault(field, Diagnostic::new(Code::DelayShared, message).remedy(remedy));
+        block.report(field, Diagnostic::new(Code::DelayShared, message).with_remedy(remedy));
     }
     if let Some(layout) = foreign {
-        let message = format!("`fencing: delay` does not exist with `layout: {}`", layout.word());
+        let message = format!("`fencing: delay` does not exist with `layout: {}`", layout.as_str());
         let remedy = "leave `layout` out, or write another level on the upstream: programs that know nothing of the record \
                       of the last holder neither keep it nor wait";
-        block.fault("layout", Diagnostic::new(Code::NotInLayout, message).remedy(remedy));
+        block.report("layout", Diagnostic::new(Code::NotInLayout, message).with_remedy(remedy));
     }
     // A field in `defaults` counts for the fences that can have it. Only a field on the fence itself is a mistake.
     if forward == Some(ForwardPolicy::Holder) && block.is_present("forward") {
         let message = "no request is sent on where `fencing: delay` is: the gateway that has the key may only be waiting \
                        until its delay is over";
         let remedy = "leave `forward` out here";
-        block.fault("forward", Diagnostic::new(Code::DelayForward, message).remedy(remedy));
+        block.report("forward", Diagnostic::new(Code::DelayForward, message).with_remedy(remedy));
     }
     Some(ForwardPolicy::Never)
 }

@@ -28,7 +28,7 @@ pub(super) enum AddressOrigin {
 
 impl BoundListener {
     /// The public listener, named by its field. `None` for a unix socket, which has no port to share.
-    pub(super) fn public(
+    pub(super) fn for_public(
         file: &mut MappingReader,
         field: &'static str,
         address: &BindAddress,
@@ -51,16 +51,16 @@ impl BoundListener {
 }
 
 /// `doors` in the order of their rank: of two with one address, the later one has to move.
-pub(super) fn clash(doors: &[BoundListener], faults: &Diagnostics) {
+pub(super) fn report_clashes(doors: &[BoundListener], faults: &Diagnostics) {
     for (index, late) in doors.iter().enumerate() {
         // One clash is enough to report.
         if let Some(early) = doors[..index].iter().find(|early| late.overlaps(early)) {
-            faults.push(fault(early, late));
+            faults.push(clash_diagnostic(early, late));
         }
     }
 }
 
-fn fault(early: &BoundListener, late: &BoundListener) -> Diagnostic {
+fn clash_diagnostic(early: &BoundListener, late: &BoundListener) -> Diagnostic {
     let message = format!("{} and {} both listen on port {}", late.what, early.what, late.address.port());
     let fault = Diagnostic::new(Code::SameAddress, message);
     let unwritten = |door: &BoundListener| {
@@ -71,10 +71,14 @@ fn fault(early: &BoundListener, late: &BoundListener) -> Diagnostic {
     };
     match (early.at, late.at) {
         (AddressOrigin::Written(_), AddressOrigin::Written(place)) => {
-            fault.at(place).remedy(format!("give {} a port of its own", late.what))
+            fault.at(place).with_remedy(format!("give {} a port of its own", late.what))
         }
-        (AddressOrigin::Default, AddressOrigin::Written(place)) => fault.at(place).remedy(unwritten(early)),
-        (AddressOrigin::Written(place), AddressOrigin::Default) => fault.at(place).remedy(unwritten(late)),
-        (AddressOrigin::Default, AddressOrigin::Default) => fault.remedy(unwritten(late)),
+        (AddressOrigin::Default, AddressOrigin::Written(place)) => {
+            fault.at(place).with_remedy(unwritten(early))
+        }
+        (AddressOrigin::Written(place), AddressOrigin::Default) => {
+            fault.at(place).with_remedy(unwritten(late))
+        }
+        (AddressOrigin::Default, AddressOrigin::Default) => fault.with_remedy(unwritten(late)),
     }
 }

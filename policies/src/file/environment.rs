@@ -24,12 +24,12 @@ pub(super) struct EnvExpander<'e> {
 const MOST: usize = 1 << 20;
 
 impl<'e> EnvExpander<'e> {
-    pub(super) fn of(environment: &'e Environment<'e>) -> Self {
+    pub(super) fn new(environment: &'e Environment<'e>) -> Self {
         Self { environment, left: Cell::new(MOST) }
     }
 
     /// The text as it stands, where it names no variable. `$${` stands for `${`.
-    pub(super) fn filled<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, Diagnostic> {
+    pub(super) fn expand<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, Diagnostic> {
         if !text.contains("${") {
             return Ok(Cow::Borrowed(text));
         }
@@ -41,7 +41,7 @@ impl<'e> EnvExpander<'e> {
                 rest = after;
                 continue;
             }
-            let (reference, after) = after.split_once('}').ok_or_else(|| malformed(after))?;
+            let (reference, after) = after.split_once('}').ok_or_else(|| malformed_error(after))?;
             filled.push_str(before);
             filled.push_str(&self.value(reference)?);
             rest = after;
@@ -56,11 +56,11 @@ impl<'e> EnvExpander<'e> {
             None => (reference, None),
         };
         if !is_name(name) {
-            return Err(malformed(&format!("{reference}}}")));
+            return Err(malformed_error(&format!("{reference}}}")));
         }
         // As in a shell, a variable that is set to the empty text counts as not set.
         let set = (self.environment)(name).filter(|value| !value.is_empty());
-        let value = set.or(default.map(str::to_owned)).ok_or_else(|| unset(name))?;
+        let value = set.or(default.map(str::to_owned)).ok_or_else(|| unset_error(name))?;
         let left = self.left.get().checked_sub(value.len());
         self.left.set(left.ok_or_else(|| {
             Diagnostic::new(Code::TooMuch, "variables of the environment put more than 1 MiB into the file")
@@ -72,21 +72,21 @@ impl<'e> EnvExpander<'e> {
 /// The beginnings of the sources that a key template can name.
 const SOURCES: [&str; 5] = ["path.", "query.", "header.", "host", "body:"];
 
-fn malformed(rest: &str) -> Diagnostic {
+fn malformed_error(rest: &str) -> Diagnostic {
     let message = format!("`${{{rest}` names no variable of the environment");
     let inside = rest.split('}').next().unwrap_or_default();
     if SOURCES.iter().any(|source| inside.trim_start().starts_with(source)) {
         let remedy = format!("a value of the request has no `$` before it: `{{{inside}}}`");
-        return Diagnostic::new(Code::BadVariable, message).remedy(remedy);
+        return Diagnostic::new(Code::BadVariable, message).with_remedy(remedy);
     }
     let remedy = "write `${NAME}` or `${NAME:-default}`; to write a `${` itself, write `$${`";
-    Diagnostic::new(Code::BadVariable, message).remedy(remedy)
+    Diagnostic::new(Code::BadVariable, message).with_remedy(remedy)
 }
 
-fn unset(name: &str) -> Diagnostic {
+fn unset_error(name: &str) -> Diagnostic {
     let message = format!("the environment has no `{name}`, and no default is written");
     let remedy = format!("set it where the process is started, or write `${{{name}:-default}}`");
-    Diagnostic::new(Code::UnsetVariable, message).remedy(remedy)
+    Diagnostic::new(Code::UnsetVariable, message).with_remedy(remedy)
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn filled(text: &str) -> Result<String, Code> {
-        let filled = EnvExpander::of(&environment).filled(text).map(Cow::into_owned);
+        let filled = EnvExpander::new(&environment).expand(text).map(Cow::into_owned);
         filled.map_err(|diagnostic| diagnostic.code)
     }
 

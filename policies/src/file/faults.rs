@@ -22,11 +22,11 @@ impl Diagnostics {
     }
 
     /// Drops all faults but the first `known`.
-    pub(super) fn forget(&self, known: usize) {
+    pub(super) fn truncate(&self, known: usize) {
         self.found.borrow_mut().truncate(known);
     }
 
-    pub(super) fn asks_for_traces(&self, place: SourceSpan) {
+    pub(super) fn record_traces(&self, place: SourceSpan) {
         self.traces.set(Some(place));
     }
 

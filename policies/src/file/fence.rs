@@ -69,9 +69,9 @@ impl FenceDefaults {
             queue: block.value("queue", queue).or(inherited.queue),
             client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
             hold: hold::PartialHold::read(block, &inherited.hold, of),
-            mode: block.word("mode", &MODES).or(inherited.mode),
+            mode: block.keyword("mode", &MODES).or(inherited.mode),
             enforce: enforce(block).or(inherited.enforce),
-            forward: peer_forwarding::written(block, inherited.reached).or(inherited.forward),
+            forward: peer_forwarding::parse_forward(block, inherited.reached).or(inherited.forward),
             nested: nested(block, inherited.signs).or(inherited.nested),
             reached: inherited.reached,
             signs: inherited.signs,
@@ -81,11 +81,11 @@ impl FenceDefaults {
 
 /// Everybody begins with `observe`. The warning is there so that nobody forgets to end it.
 fn enforce(block: &mut MappingReader) -> Option<Enforcement> {
-    let written = block.word("enforce", &ENFORCE);
+    let written = block.keyword("enforce", &ENFORCE);
     if written == Some(Enforcement::Observe) {
         let message = "requests that should be refused pass and are reported: nothing is promised here";
         let remedy = "write `refuse` once nothing is reported any more that should have passed";
-        block.fault("enforce", Diagnostic::new(Code::Observed, message).remedy(remedy));
+        block.report("enforce", Diagnostic::new(Code::Observed, message).with_remedy(remedy));
     }
     written
 }
@@ -101,43 +101,43 @@ pub(super) fn fence(
     // `fence` is required, so that nobody leaves a route unfenced by forgetting a line.
     route.require("fence", "fence: none` or `fence: {key: ...}");
     if route.is_mapping("fence") {
-        return route.inner("fence", |block| fenced(block, naming, level, defaults)).flatten().map(Some);
+        return route.inner("fence", |block| parse_fence(block, naming, level, defaults)).flatten().map(Some);
     }
     route.value("fence", |text| match text {
         "none" => Ok(None),
         _ => {
             let key = if text.contains(['{', '/']) { text } else { "order/{path.order_id}" };
             Err(Diagnostic::new(Code::UnknownValue, format!("`{text}` is not a fence"))
-                .remedy(format!("write `none`, or a mapping with a key: `{{key: \"{key}\"}}`")))
+                .with_remedy(format!("write `none`, or a mapping with a key: `{{key: \"{key}\"}}`")))
         }
     })
 }
 
-fn fenced(
+fn parse_fence(
     block: &mut MappingReader,
     naming: &TemplateContext,
     level: Option<FencingLevel>,
     defaults: &FenceDefaults,
 ) -> Option<ParsedFence> {
-    let naming = &TemplateContext { only: only::written(block), ..*naming };
+    let naming = &TemplateContext { only: only::parse_only(block), ..*naming };
     let layout = PartialLayout::read(block);
-    let permits = holders::written(block);
-    let former = former_lock::former(block, naming);
+    let permits = holders::parse_permits(block);
+    let former = former_lock::parse_former(block, naming);
     // A migrated lock and its former lock are taken together, as a set is.
     let both = block.is_present("keys") || block.is_present("migrate_from");
-    let of = LockKind::written(both, layout.foreign(), permits.is_some());
+    let of = LockKind::for_fence(both, layout.foreign(), permits.is_some());
     let keys = key::keys(block, naming);
-    let placing = holders::placing(permits, layout.placing(block, naming, keys.as_deref()));
+    let placing = holders::placing(permits, layout.placement(block, naming, keys.as_deref()));
     let terms = FenceDefaults::read(block, defaults, of);
     let (mode, enforce) = (terms.mode.unwrap_or(ModeRule::Exclusive), terms.enforce.unwrap_or_default());
-    layout::shared(block, layout.foreign(), mode);
+    layout::check_shared_mode(block, layout.foreign(), mode);
     if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
-        layout::shared(block, former.placing.layout().foreign(), mode);
+        layout::check_shared_mode(block, former.placing.layout().foreign(), mode);
         former_lock::check(block, former, keys, placing);
     }
     if permits.is_some() {
         let (foreign, nested) = (layout.foreign(), terms.nested);
-        holders::alone(block, &PermitContext { level, mode, foreign, nested });
+        holders::check_alone(block, &PermitContext { level, mode, foreign, nested });
     }
     let once = once::once(block, naming, &FencingContext { level, mode, enforce });
     let names = once.iter().flatten().flat_map(OnceRule::templates).map(slice::from_ref);
@@ -151,7 +151,7 @@ fn fenced(
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
     let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let conflicts = conflicts(block);
-    let lease = lease_use::lease(block);
+    let lease = lease_use::parse_lease_use(block);
     let body_type = body_type(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
@@ -167,7 +167,7 @@ fn fenced(
         wait: terms.wait.unwrap_or(Duration::from_secs(5)),
         queue: terms.queue.unwrap_or(100),
         client_share: terms.client_share,
-        hold: terms.hold.settled(of),
+        hold: terms.hold.resolve(of),
         forward: ForwardPolicy::Never,
         // A field in `defaults` counts for the fences that can have it.
         nested: terms.nested.filter(|_| permits.is_none()).unwrap_or_default(),
@@ -184,14 +184,14 @@ fn fenced(
     lease_use::check(block, &fence, level);
     let former = fence.former.as_ref().and_then(|former| former.placing.layout().foreign());
     let delayed = delay::fence(block, level, mode, layout.foreign().or(former), terms.forward);
-    fence.forward = delayed.unwrap_or_else(|| peer_forwarding::settled(block, terms.forward, &fence));
+    fence.forward = delayed.unwrap_or_else(|| peer_forwarding::resolve_forward(block, terms.forward, &fence));
     Some(ParsedFence { fence, place, placed, leased })
 }
 
 fn queue(text: &str) -> Result<usize, Diagnostic> {
     match scalar::count(text)? {
         0 => Err(Diagnostic::new(Code::EmptyQueue, "a queue without a place turns even a lone request away")
-            .remedy("write at least `1`; with `wait: 0s` nobody waits")),
+            .with_remedy("write at least `1`; with `wait: 0s` nobody waits")),
         places => Ok(places),
     }
 }
@@ -207,6 +207,6 @@ fn locked_status(text: &str) -> Result<u16, Diagnostic> {
             Code::LockedStatus,
             format!("`{text}` does not tell a client that a key is held"),
         )
-        .remedy("there are `423`, `409`, `429`, `503`")),
+        .with_remedy("there are `423`, `409`, `429`, `503`")),
     }
 }

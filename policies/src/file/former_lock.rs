@@ -15,19 +15,22 @@ use crate::{
 const FIELD: &str = "migrate_from";
 
 /// `Some(None)` where the fence is not migrated; `None` where the field is bad.
-pub(super) fn former(fence: &mut MappingReader, naming: &TemplateContext) -> Option<Option<MigratedLock>> {
+pub(super) fn parse_former(
+    fence: &mut MappingReader,
+    naming: &TemplateContext,
+) -> Option<Option<MigratedLock>> {
     if !fence.is_present(FIELD) {
         return Some(None);
     }
     if !fence.is_mapping(FIELD) {
-        let key = key::named(fence, FIELD, naming)?;
+        let key = key::key_field(fence, FIELD, naming)?;
         return Some(Some(MigratedLock { key, placing: LockPlacement::Native }));
     }
     let read = fence.inner(FIELD, |block| {
         let layout = PartialLayout::read(block);
         block.require("key", "key: \"order/{path.order_id}\"");
-        let key = key::named(block, "key", naming);
-        let placing = layout.of_one(block, naming, key.as_ref().map(std::slice::from_ref));
+        let key = key::key_field(block, "key", naming);
+        let placing = layout.single_placement(block, naming, key.as_ref().map(std::slice::from_ref));
         Some(MigratedLock { key: key?, placing: placing? })
     });
     read.flatten().map(Some)
@@ -44,14 +47,14 @@ pub(super) fn check(
     if keys.iter().any(same) && *placing == former.placing {
         let message = "the lock is migrated to itself: its key and its place are those of the fence";
         let remedy = "leave `migrate_from` out, or write the key of the gateways that were not changed yet";
-        fence.fault(FIELD, Diagnostic::new(Code::MigratesNothing, message).remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(Code::MigratesNothing, message).with_remedy(remedy));
         return;
     }
     if keys.len() + 1 > ResourceKey::MOST_IN_SET {
         let message =
             format!("with `migrate_from` it is a set of {} keys, which is too large", keys.len() + 1);
         let fault = Diagnostic::new(Code::TooManyKeys, message);
-        fence.fault(FIELD, fault.remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
+        fence.report(FIELD, fault.with_remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
     }
     if [placing, &former.placing]
         .into_iter()
@@ -60,18 +63,18 @@ pub(super) fn check(
         let message = "an `exclusive-node` lock cannot be taken together with another lock";
         let remedy = "stop the programs that take it, and change all gateways meanwhile: whoever finds the node there makes \
                       nothing, so the two would not be made in one transaction";
-        fence.fault(FIELD, Diagnostic::new(Code::NotMigrated, message).remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(Code::NotMigrated, message).with_remedy(remedy));
     }
     if placing.permits().is_some() {
         let message = "a lock cannot be migrated to one that several hold at once: both are taken in one transaction, as a set";
         let remedy = "leave `migrate_from` out, and give all gateways the new file while no request runs";
-        fence.fault(FIELD, Diagnostic::new(Code::NotWithPermits, message).remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(Code::NotWithPermits, message).with_remedy(remedy));
     }
     let native = *placing == LockPlacement::Native && former.placing == LockPlacement::Native;
-    let confused = |key: &KeyTemplate| key.glob().meets(&former.key.glob()) != GlobRelation::Disjoint;
+    let confused = |key: &KeyTemplate| key.glob().relation_to(&former.key.glob()) != GlobRelation::Disjoint;
     if !native && keys.iter().any(confused) {
         let message = "one key can be both that of the fence and the one that it is migrated from, and has two places then";
         let remedy = "give the new lock a key with another first word: `orders/` beside `order/`";
-        fence.fault(FIELD, Diagnostic::new(Code::NotMigrated, message).remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(Code::NotMigrated, message).with_remedy(remedy));
     }
 }

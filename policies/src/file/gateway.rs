@@ -10,7 +10,7 @@ use super::{
     listener, log, peer_listener,
     route::{self, ParsedRoute},
     scalar, tickets,
-    upstream::{Upstreams, renamed},
+    upstream::{Upstreams, gateway_fields},
     version, zookeeper,
 };
 use crate::{
@@ -31,16 +31,18 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
     let admin = admin::admin(block, 9901);
     let reached = block.is_present("peer");
     let peer = peer_listener::peer(block);
-    let public = listener.and_then(|listener| BoundListener::public(block, "listeners", &listener.address));
-    let doors: Vec<BoundListener> = public.into_iter().chain([admin.door()]).chain(peer.door()).collect();
-    doors::clash(&doors, block.faults());
+    let public =
+        listener.and_then(|listener| BoundListener::for_public(block, "listeners", &listener.address));
+    let doors: Vec<BoundListener> =
+        public.into_iter().chain([admin.bound_listener()]).chain(peer.bound_listener()).collect();
+    doors::report_clashes(&doors, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
     let signs = block.is_present("tickets");
     let defaults = fence::FenceDefaults::defaults(block, reached, signs);
     let routes = route::routes(block, &upstreams, &defaults);
     let granting = leases::leases(block, listener);
-    leased(&routes, &upstreams, &granting, block.faults());
+    check_leases(&routes, &upstreams, &granting, block.faults());
     let unmatched = unmatched(block, &upstreams);
     let tickets = tickets::signing(block);
     let mixed = mixed(block);
@@ -48,24 +50,27 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
     let state_dir = block.value("state_dir", scalar::file);
     let log = log::log(block);
 
-    if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(ParsedRoute::takes_bodies_in_full))
-    {
-        listener.has_room(block.faults());
+    if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(ParsedRoute::buffers_bodies)) {
+        listener.check_room(block.faults());
     }
     upstreams.mark_fenced(routes.iter().filter_map(ParsedRoute::fenced_upstream));
-    open_unmatched(block, unmatched, &upstreams);
+    warn_open_unmatched(block, unmatched, &upstreams);
     if let Some(listener) = &written {
-        let fenced = upstreams.read_well().filter(|(upstream, _)| upstream.has_fenced_routes);
-        listener.warn_of_short_drain(fenced, block.faults());
+        let fenced = upstreams.valid_upstreams().filter(|(upstream, _)| upstream.has_fenced_routes);
+        listener.warn_short_drain(fenced, block.faults());
     }
     if let Some(zookeeper) = &zookeeper {
-        lock_can_be_lost(&upstreams, zookeeper, block.faults());
-        layout::taken(&zookeeper.root, routes.iter().flat_map(ParsedRoute::placings), block.faults());
+        warn_lock_loss(&upstreams, zookeeper, block.faults());
+        layout::check_reserved_paths(
+            &zookeeper.root,
+            routes.iter().flat_map(ParsedRoute::placements),
+            block.faults(),
+        );
     }
-    let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
+    let (zookeeper, upstreams) = (zookeeper?, upstreams.into_upstreams()?);
     let route = |(index, written): (usize, ParsedRoute)| written.into_route(RouteId(index));
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
-    let renamed = upstreams.iter().flat_map(renamed);
+    let renamed = upstreams.iter().flat_map(gateway_fields);
     Some(GatewayPlan {
         fingerprint: fingerprint(&zookeeper, &routes, &upstreams),
         zookeeper,
@@ -81,14 +86,19 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
             admin: admin.admin,
             unmatched,
             log,
-            fields: ReservedFields::with(renamed),
+            fields: ReservedFields::new(renamed),
             upstreams,
             routes: RouteTable::build(routes),
         },
     })
 }
 
-fn leased(routes: &[ParsedRoute], upstreams: &Upstreams, granting: &ParsedLeases, faults: &Diagnostics) {
+fn check_leases(
+    routes: &[ParsedRoute],
+    upstreams: &Upstreams,
+    granting: &ParsedLeases,
+    faults: &Diagnostics,
+) {
     let fenced: Vec<_> = routes.iter().filter_map(|route| route.leasable(upstreams)).collect();
     leased_routes::check(&fenced, granting, faults);
 }
@@ -101,55 +111,55 @@ fn unmatched(block: &mut MappingReader, upstreams: &Upstreams) -> UnmatchedPolic
     let word = block.value("unmatched", |text| match text {
         "reject" => Ok(UnmatchedPolicy::Reject),
         _ => Err(Diagnostic::new(Code::UnknownValue, format!("`{text}` is not a value of `unmatched`"))
-            .remedy("write `reject`, or `{pass: <an upstream>}`")),
+            .with_remedy("write `reject`, or `{pass: <an upstream>}`")),
     });
     word.unwrap_or(UnmatchedPolicy::Reject)
 }
 
 /// The warning is there so that nobody forgets that `allow_mixed` is on.
 fn mixed(block: &mut MappingReader) -> MixedPlans {
-    let written = block.word("allow_mixed", &[("true", MixedPlans::Allow), ("false", MixedPlans::Refuse)]);
+    let written = block.keyword("allow_mixed", &[("true", MixedPlans::Allow), ("false", MixedPlans::Refuse)]);
     if written == Some(MixedPlans::Allow) {
         let message = "beside a gateway with other key templates this one serves all the same: one resource has two locks then";
         let remedy = "leave it out once all gateways have one file; `fencegate reload --dry-run --fleet -c FILE` says whether they agree";
-        block.fault("allow_mixed", Diagnostic::new(Code::MixedPlans, message).remedy(remedy));
+        block.report("allow_mixed", Diagnostic::new(Code::MixedPlans, message).with_remedy(remedy));
     }
     written.unwrap_or_default()
 }
 
 /// A path that the list of routes forgets then passes without a lock.
-fn open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &Upstreams) {
+fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &Upstreams) {
     let UnmatchedPolicy::Pass(id) = unmatched else { return };
     if upstreams.is_fenced(id) {
         let message = "what no route takes passes without a lock, to a service that has fenced routes";
         let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";
-        block.fault("unmatched", Diagnostic::new(Code::OpenUnmatched, message).remedy(remedy));
+        block.report("unmatched", Diagnostic::new(Code::OpenUnmatched, message).with_remedy(remedy));
     }
 }
 
 /// Where nobody compares tokens, only the lock keeps requests apart. While heartbeats succeed, the last byte is sent
 /// at most a margin after the newest heartbeat. So a request is over before the session can end if it takes no longer
 /// than the session timeout less the margin.
-fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeperSettings, faults: &Diagnostics) {
+fn warn_lock_loss(upstreams: &Upstreams, zookeeper: &ZooKeeperSettings, faults: &Diagnostics) {
     let (session, margin) = (zookeeper.session_timeout, zookeeper.margin(zookeeper.session_timeout));
     let most = session.saturating_sub(margin);
-    for (upstream, place) in upstreams.read_well() {
+    for (upstream, place) in upstreams.valid_upstreams() {
         let outlives = upstream.response_timeout > most;
         if outlives && upstream.has_fenced_routes && upstream.fencing == FencingLevel::None {
             let message = format!(
                 "the lock can be lost while a request to `{}` is still allowed to run: it may take {}, and a session of \
                  {} less its margin of {} is {}",
                 upstream.name,
-                scalar::written(upstream.response_timeout),
-                scalar::written(session),
-                scalar::written(margin),
-                scalar::written(most),
+                scalar::format_duration(upstream.response_timeout),
+                scalar::format_duration(session),
+                scalar::format_duration(margin),
+                scalar::format_duration(most),
             );
             let remedy = format!(
                 "make `response_timeout` at most `{}`, or `zookeeper.session_timeout` longer",
-                scalar::written(most)
+                scalar::format_duration(most)
             );
-            faults.push(Diagnostic::new(Code::LockCanBeLost, message).at(place).remedy(remedy));
+            faults.push(Diagnostic::new(Code::LockCanBeLost, message).at(place).with_remedy(remedy));
         }
     }
 }
@@ -158,28 +168,27 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeperSettings, faults
 /// count: timeouts may differ between gateways, and so may routes without a lock whose methods no fenced route takes.
 fn fingerprint(zookeeper: &ZooKeeperSettings, routes: &[Route], upstreams: &[Upstream]) -> u64 {
     let fenced = || routes.iter().filter(|route| route.fence.is_some());
-    let counts =
-        |route: &&Route| route.fence.is_some() || fenced().any(|fenced| share_a_method(fenced, route));
+    let counts = |route: &&Route| route.fence.is_some() || fenced().any(|fenced| share_method(fenced, route));
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes.iter().filter(counts) {
         let delayed = match upstreams[route.upstream.0].fencing {
             FencingLevel::Delay(_) => " delay",
             FencingLevel::None | FencingLevel::Guard | FencingLevel::Upstream => "",
         };
-        let fence = route.fence.as_ref().map_or("none".to_owned(), |fence| locks(fence) + delayed);
+        let fence = route.fence.as_ref().map_or("none".to_owned(), |fence| lock_fingerprint(fence) + delayed);
         text.push_str(&format!("{} {}{} {fence}\n", route.methods.join(","), route.path, route.conditions));
     }
     fnv1a(text.as_bytes())
 }
 
 /// An empty list of methods means every method.
-fn share_a_method(one: &Route, other: &Route) -> bool {
+fn share_method(one: &Route, other: &Route) -> bool {
     let every = one.methods.is_empty() || other.methods.is_empty();
     every || one.methods.iter().any(|method| other.methods.contains(method))
 }
 
 /// Two sets with the same keys give the same text.
-fn locks(fence: &Fence) -> String {
+fn lock_fingerprint(fence: &Fence) -> String {
     let mut keys: Vec<String> = fence.keys.iter().map(ToString::to_string).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -191,12 +200,12 @@ fn locks(fence: &Fence) -> String {
     let place = match &fence.placing {
         LockPlacement::Native => String::new(),
         LockPlacement::Semaphore { permits } => format!(" permits {permits}"),
-        LockPlacement::Foreign { layout, path } => format!(" {} {path}", layout.word()),
+        LockPlacement::Foreign { layout, path } => format!(" {} {path}", layout.as_str()),
     };
     let former = fence.former.as_ref().map_or_else(String::new, |former| match &former.placing {
         LockPlacement::Native | LockPlacement::Semaphore { .. } => format!(" from {}", former.key),
-        LockPlacement::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.word()),
+        LockPlacement::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.as_str()),
     });
     // A tab can separate keys, because no key has a tab in it.
-    format!("{} {}{place}{former}{operations}", fence.mode.word(), keys.join("\t"))
+    format!("{} {}{place}{former}{operations}", fence.mode.as_str(), keys.join("\t"))
 }

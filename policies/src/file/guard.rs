@@ -28,14 +28,14 @@ const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
 pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
-    let written = listener::unnamed(block, "guard");
+    let written = listener::single_listener(block, "guard");
     // The port after the default port of a gateway's admin listener, so that both run on one machine.
     let admin = admin::admin(block, 9902);
     if let Some(written) = &written {
-        let public = BoundListener::public(block, "listener", &written.listener.address);
-        let doors: Vec<BoundListener> = public.into_iter().chain([admin.door()]).collect();
-        doors::clash(&doors, block.faults());
-        written.has_room(block.faults());
+        let public = BoundListener::for_public(block, "listener", &written.listener.address);
+        let doors: Vec<BoundListener> = public.into_iter().chain([admin.bound_listener()]).collect();
+        doors::report_clashes(&doors, block.faults());
+        written.check_room(block.faults());
     }
     let upstream = upstream::beside(block);
     let filter = filter(block);
@@ -46,26 +46,26 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
     let times = GuardTimeouts::read(block);
     match (filter, &upstream) {
         (Some(_), _) => {
-            of_a_store_only(block);
+            report_store_fields(block);
             if let Some(written) = &written {
-                open_filter(block, &written.listener);
+                warn_open_filter(block, &written.listener);
             }
         }
         (None, Some(upstream)) => {
-            times.early_eviction(block);
-            times.short_execution(block, upstream);
+            times.warn_early_eviction(block);
+            times.warn_short_execution(block, upstream);
             if let Some(written) = &written {
                 let place = upstream.place.unwrap_or_else(|| block.place_of("upstream"));
-                written.warn_of_short_drain([(&upstream.upstream, place)].into_iter(), block.faults());
+                written.warn_short_drain([(&upstream.upstream, place)].into_iter(), block.faults());
             }
         }
-        (None, None) => times.early_eviction(block),
+        (None, None) => times.warn_early_eviction(block),
     }
     let unfenced = block.values("unfenced", route::method);
     let missing =
-        block.word("missing", &[("refuse", MissingToken::Refuse), ("observe", MissingToken::Observe)]);
-    let enforce = block.word("enforce", &ENFORCE);
-    observed(block, missing, enforce);
+        block.keyword("missing", &[("refuse", MissingToken::Refuse), ("observe", MissingToken::Observe)]);
+    let enforce = block.keyword("enforce", &ENFORCE);
+    warn_observing(block, missing, enforce);
     let tickets = if filter.is_none() { tickets::verification(block) } else { None };
     let expiry = upstream.as_ref().map_or(ExpiryPolicy::Ignored, |beside| beside.upstream.expiry);
     let journal = journal::journal(block, expiry);
@@ -73,7 +73,7 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
 
     let GuardUpstream { mut upstream, .. } = upstream?;
     upstream.deliver_within = upstream.deliver_within.min(times.send_within);
-    let renamed = upstream::renamed(&upstream);
+    let renamed = upstream::gateway_fields(&upstream);
     Some(GuardPlan {
         serving: Plan {
             name,
@@ -82,7 +82,7 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
             routes: RouteTable::build(Vec::new()),
             unmatched: UnmatchedPolicy::Pass(UpstreamId(0)),
             log,
-            fields: ReservedFields::with(renamed),
+            fields: ReservedFields::new(renamed),
             upstreams: vec![upstream],
         },
         store: store?,
@@ -113,24 +113,24 @@ fn filter(block: &mut MappingReader) -> Option<Duration> {
 }
 
 /// Fields that only a guard with a store heeds.
-fn of_a_store_only(block: &mut MappingReader) {
+fn report_store_fields(block: &mut MappingReader) {
     for field in ["settle", "max_execution", "send_within", "evict_after", "clock_error", "journal"] {
         if block.is_present(field) {
             let message = format!("`{field}` has no effect in a filter, which has no store");
             let fault = Diagnostic::new(Code::NoEffect, message);
-            block.fault(field, fault.remedy("leave it out"));
+            block.report(field, fault.with_remedy("leave it out"));
         }
     }
     if block.is_present("tickets") {
         let message =
             "`tickets` has no effect in a filter: the moment of a guard is its own, and no ticket has it";
         let remedy = "leave it out, and let only guards and gateways reach the filter";
-        block.fault("tickets", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+        block.report("tickets", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
     }
 }
 
 /// A filter believes the moment that a request says. Whoever reaches it over the network can say any.
-fn open_filter(block: &mut MappingReader, listener: &Listener) {
+fn warn_open_filter(block: &mut MappingReader, listener: &Listener) {
     let knows = listener.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)));
     let is_near = match &listener.address {
         BindAddress::Tcp(address) => address.ip().is_loopback(),
@@ -142,7 +142,7 @@ fn open_filter(block: &mut MappingReader, listener: &Listener) {
     let message =
         "a filter believes each `Fencing-Not-After`, and whoever reaches this listener can make one up";
     let remedy = "write an address on loopback or `unix:`, or `tls` with `client_auth: required`";
-    block.fault("listener", Diagnostic::new(Code::OpenFilter, message).remedy(remedy));
+    block.report("listener", Diagnostic::new(Code::OpenFilter, message).with_remedy(remedy));
 }
 
 struct GuardTimeouts {
@@ -169,49 +169,53 @@ impl GuardTimeouts {
     }
 
     /// An answer that may still come belongs to an execution that must still count as running.
-    fn short_execution(&self, block: &mut MappingReader, GuardUpstream { upstream, place }: &GuardUpstream) {
+    fn warn_short_execution(
+        &self,
+        block: &mut MappingReader,
+        GuardUpstream { upstream, place }: &GuardUpstream,
+    ) {
         if upstream.response_timeout + self.send_within <= self.max_execution {
             return;
         }
         let message = format!(
             "a request may be sent {} after it was admitted and answered {} later, but counts as over after {}",
-            scalar::written(self.send_within),
-            scalar::written(upstream.response_timeout),
-            scalar::written(self.max_execution),
+            scalar::format_duration(self.send_within),
+            scalar::format_duration(upstream.response_timeout),
+            scalar::format_duration(self.max_execution),
         );
         let fault = Diagnostic::new(Code::ShortExecution, message)
-            .remedy("make `response_timeout` and `send_within` together no longer than `max_execution`");
+            .with_remedy("make `response_timeout` and `send_within` together no longer than `max_execution`");
         let here = ["max_execution", "send_within"].into_iter().find(|field| block.is_present(field));
         match (place, here) {
-            (Some(place), _) => block.fault_at(*place, fault),
-            (None, here) => block.fault(here.unwrap_or("upstream"), fault),
+            (Some(place), _) => block.report_at(*place, fault),
+            (None, here) => block.report(here.unwrap_or("upstream"), fault),
         }
     }
 
-    fn early_eviction(&self, block: &mut MappingReader) {
+    fn warn_early_eviction(&self, block: &mut MappingReader) {
         if self.evict_after < LEAST_MEMORY {
             let message = format!(
                 "marks are forgotten after {}, and a key may be kept and waited for longer than that",
-                scalar::written(self.evict_after),
+                scalar::format_duration(self.evict_after),
             );
             let remedy =
                 "write at least `15m`: more than `max_tenure` and the longest `wait` of all gateways";
-            block.fault("evict_after", Diagnostic::new(Code::EarlyEviction, message).remedy(remedy));
+            block.report("evict_after", Diagnostic::new(Code::EarlyEviction, message).with_remedy(remedy));
         }
     }
 }
 
 /// Everybody begins with `observe`. The warning is there so that nobody forgets to end it.
-fn observed(block: &mut MappingReader, missing: Option<MissingToken>, enforce: Option<Enforcement>) {
+fn warn_observing(block: &mut MappingReader, missing: Option<MissingToken>, enforce: Option<Enforcement>) {
     if missing == Some(MissingToken::Observe) {
         let message =
             "requests without a token pass: nothing is promised while requests can go round the gateways";
         let remedy = "write `refuse` once no such requests are counted any more";
-        block.fault("missing", Diagnostic::new(Code::Observed, message).remedy(remedy));
+        block.report("missing", Diagnostic::new(Code::Observed, message).with_remedy(remedy));
     }
     if enforce == Some(Enforcement::Observe) {
         let message = "stale requests are reported and pass: nothing is promised";
         let remedy = "write `refuse` once nothing is reported any more that should have passed";
-        block.fault("enforce", Diagnostic::new(Code::Observed, message).remedy(remedy));
+        block.report("enforce", Diagnostic::new(Code::Observed, message).with_remedy(remedy));
     }
 }

@@ -39,7 +39,7 @@ pub(super) enum LockKind {
 }
 
 impl LockKind {
-    pub(super) fn written(set: bool, layout: Option<ForeignLayout>, permits: bool) -> Self {
+    pub(super) fn for_fence(set: bool, layout: Option<ForeignLayout>, permits: bool) -> Self {
         match layout {
             _ if set => Self::Set,
             Some(ForeignLayout::ExclusiveNode) => Self::ExclusiveNode,
@@ -56,7 +56,7 @@ impl PartialHold {
         block.inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
     }
 
-    pub(super) fn settled(self, of: LockKind) -> Hold {
+    pub(super) fn resolve(self, of: LockKind) -> Hold {
         let default = CachedHold::default();
         match (of, self.kept) {
             // The nodes of a set are made in one transaction, and the next request wants another set. The holder of
@@ -79,7 +79,7 @@ impl PartialHold {
 }
 
 fn hold(block: &mut MappingReader, inherited: &PartialHold, of: LockKind) -> PartialHold {
-    let mode = block.word("mode", &[("cached", HoldMode::Cached), ("strict", HoldMode::Strict)]);
+    let mode = block.keyword("mode", &[("cached", HoldMode::Cached), ("strict", HoldMode::Strict)]);
     let written = PartialHold {
         kept: mode.or(inherited.kept),
         linger: block.value("linger", scalar::duration).or(inherited.linger),
@@ -87,35 +87,35 @@ fn hold(block: &mut MappingReader, inherited: &PartialHold, of: LockKind) -> Par
         max_hold: block.value("max_hold", scalar::time_limit).or(inherited.max_hold),
         max_tenure: block.value("max_tenure", scalar::time_limit).or(inherited.max_tenure),
     };
-    match (of, mode, written.settled(of)) {
-        (LockKind::Set, Some(HoldMode::Cached), _) => cached_set(block),
-        (LockKind::ExclusiveNode, Some(HoldMode::Cached), _) => cached_node(block),
-        (LockKind::Permit, Some(HoldMode::Cached), _) => cached_permit(block),
-        (_, _, Hold::Strict) => no_effect(block, of),
-        (_, _, Hold::Cached(caching)) => beyond_tenure(block, caching),
+    match (of, mode, written.resolve(of)) {
+        (LockKind::Set, Some(HoldMode::Cached), _) => report_cached_set(block),
+        (LockKind::ExclusiveNode, Some(HoldMode::Cached), _) => report_cached_node(block),
+        (LockKind::Permit, Some(HoldMode::Cached), _) => report_cached_permit(block),
+        (_, _, Hold::Strict) => report_no_effect(block, of),
+        (_, _, Hold::Cached(caching)) => report_beyond_tenure(block, caching),
     }
     written
 }
 
-fn cached_set(block: &mut MappingReader) {
+fn report_cached_set(block: &mut MappingReader) {
     let fault = Diagnostic::new(Code::CachedSet, "a set of keys cannot be kept between requests");
-    block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
+    block.report("mode", fault.with_remedy("leave `hold` out, or write `mode: strict`"));
 }
 
-fn cached_node(block: &mut MappingReader) {
+fn report_cached_node(block: &mut MappingReader) {
     let message = "a key cannot be kept between requests with `layout: exclusive-node`: the holder cannot see who waits";
     let fault = Diagnostic::new(Code::NotInLayout, message);
-    block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
+    block.report("mode", fault.with_remedy("leave `hold` out, or write `mode: strict`"));
 }
 
-fn cached_permit(block: &mut MappingReader) {
+fn report_cached_permit(block: &mut MappingReader) {
     let message =
         "a permit cannot be kept between requests: no holder can see that it is the one who has to give way";
     let fault = Diagnostic::new(Code::NotWithPermits, message);
-    block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
+    block.report("mode", fault.with_remedy("leave `hold` out, or write `mode: strict`"));
 }
 
-fn no_effect(block: &mut MappingReader, of: LockKind) {
+fn report_no_effect(block: &mut MappingReader, of: LockKind) {
     let (why, remedy) = match of {
         LockKind::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
         LockKind::Foreign => {
@@ -131,23 +131,23 @@ fn no_effect(block: &mut MappingReader, of: LockKind) {
     for field in ["linger", "max_local", "max_hold", "max_tenure"] {
         if block.is_present(field) {
             let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {why}"));
-            block.fault(field, fault.remedy(remedy));
+            block.report(field, fault.with_remedy(remedy));
         }
     }
 }
 
-fn beyond_tenure(block: &mut MappingReader, caching: CachedHold) {
-    let longest = scalar::written(caching.max_tenure);
+fn report_beyond_tenure(block: &mut MappingReader, caching: CachedHold) {
+    let longest = scalar::format_duration(caching.max_tenure);
     for (field, duration) in [("linger", caching.linger), ("max_hold", caching.max_hold)] {
         // If the fence has neither field, both are in `defaults`, and the fault was told there.
         let here = [field, "max_tenure"].into_iter().find(|field| block.is_present(field));
         if let Some(here) = here
             && duration > caching.max_tenure
         {
-            let written = scalar::written(duration);
+            let written = scalar::format_duration(duration);
             let message = format!("a `{field}` of {written} is longer than a `max_tenure` of {longest}");
             let fault = Diagnostic::new(Code::BeyondTenure, message);
-            block.fault(here, fault.remedy("a key is never kept for longer than `max_tenure`"));
+            block.report(here, fault.with_remedy("a key is never kept for longer than `max_tenure`"));
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 const FIELD: &str = "permits";
 
 /// `None` where the field is absent, or bad.
-pub(super) fn written(fence: &mut MappingReader) -> Option<Permits> {
+pub(super) fn parse_permits(fence: &mut MappingReader) -> Option<Permits> {
     fence.value(FIELD, permits)
 }
 
@@ -45,9 +45,9 @@ pub(super) struct PermitContext {
 }
 
 /// Reports the fields that a fence with permits cannot have.
-pub(super) fn alone(fence: &mut MappingReader, beside: &PermitContext) {
+pub(super) fn check_alone(fence: &mut MappingReader, beside: &PermitContext) {
     if beside.mode != ModeRule::Exclusive {
-        let message = format!("`mode: {}` does not exist with `permits`", beside.mode.word());
+        let message = format!("`mode: {}` does not exist with `permits`", beside.mode.as_str());
         let remedy =
             "write `mode: exclusive` here, in `defaults` too: each holder has a permit that nobody shares";
         let field = if fence.is_present("mode") { "mode" } else { FIELD };
@@ -59,7 +59,7 @@ pub(super) fn alone(fence: &mut MappingReader, beside: &PermitContext) {
         refuse(fence, "keys", "a set of keys has no `permits`", remedy);
     }
     if let Some(layout) = beside.foreign {
-        let message = format!("`permits` do not exist with `layout: {}`", layout.word());
+        let message = format!("`permits` do not exist with `layout: {}`", layout.as_str());
         refuse(fence, "layout", &message, "leave one of them out: other programs know nothing of permits");
     }
     if fence.is_present("once") {
@@ -78,5 +78,5 @@ pub(super) fn alone(fence: &mut MappingReader, beside: &PermitContext) {
 }
 
 fn refuse(fence: &mut MappingReader, field: &'static str, message: &str, remedy: &str) {
-    fence.fault(field, Diagnostic::new(Code::NotWithPermits, message).remedy(remedy));
+    fence.report(field, Diagnostic::new(Code::NotWithPermits, message).with_remedy(remedy));
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{
     block::MappingReader,
     faults::Diagnostics,
-    only::part_of_list,
+    only::partial_list_fault,
     yaml::{Node, NodeValue, Scalar},
 };
 use crate::{
@@ -42,7 +42,7 @@ pub(super) enum TemplateKind {
 
 impl TemplateKind {
     /// The consequence if two sets of values gave one text.
-    fn mistaken(self) -> &'static str {
+    fn collision_consequence(self) -> &'static str {
         match self {
             Self::Key => "two resources can get one key",
             Self::Operation => "two operations can get one name",
@@ -96,24 +96,24 @@ const CREDENTIALS: [&str; 9] = [
 pub(super) fn keys(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<KeyTemplate>> {
     if !block.is_present("keys") {
         block.require("key", "key: \"order/{path.order_id}\"` or `keys: [...]");
-        return one(block, naming).map(|key| vec![key]);
+        return single_key(block, naming).map(|key| vec![key]);
     }
     if block.is_present("key") {
         let message = format!("the fence of {} has both `key` and `keys`", naming.route);
         let fault = Diagnostic::new(Code::KeyAndKeys, message);
-        block.fault("keys", fault.remedy("write all of them into `keys`"));
+        block.report("keys", fault.with_remedy("write all of them into `keys`"));
         // Read `key` as well, so that its own mistakes are shown in the same run.
-        one(block, naming);
+        single_key(block, naming);
     }
-    set(block, naming)
+    key_set(block, naming)
 }
 
-fn one(block: &mut MappingReader, naming: &TemplateContext) -> Option<KeyTemplate> {
-    named(block, "key", naming)
+fn single_key(block: &mut MappingReader, naming: &TemplateContext) -> Option<KeyTemplate> {
+    key_field(block, "key", naming)
 }
 
 /// The one key of a field.
-pub(super) fn named(
+pub(super) fn key_field(
     block: &mut MappingReader,
     field: &'static str,
     naming: &TemplateContext,
@@ -122,23 +122,23 @@ pub(super) fn named(
     key(block.scalar(field)?, naming, faults)
 }
 
-fn set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<KeyTemplate>> {
+fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<KeyTemplate>> {
     let (faults, nodes) = (block.faults(), block.list("keys")?);
     if nodes.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of keys is empty");
-        block.fault("keys", fault.remedy("write `[\"account/{body:/from}\", \"account/{body:/to}\"]`"));
+        block.report("keys", fault.with_remedy("write `[\"account/{body:/from}\", \"account/{body:/to}\"]`"));
     }
     if nodes.len() > ResourceKey::MOST_IN_SET {
         let message = format!("a set of {} keys is too large", nodes.len());
         let fault = Diagnostic::new(Code::TooManyKeys, message);
-        block.fault("keys", fault.remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
+        block.report("keys", fault.with_remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
     }
     let read = |node: &Node| match &node.value {
         NodeValue::Scalar(scalar) => key(scalar, naming, faults),
         NodeValue::Unset => None,
         _ => {
             let fault = Diagnostic::new(Code::WrongShape, "`keys` is a list of single values");
-            let fault = fault.remedy("write each key in quotes: `\"order/{path.order_id}\"`");
+            let fault = fault.with_remedy("write each key in quotes: `\"order/{path.order_id}\"`");
             faults.push(fault.at(node.place));
             None
         }
@@ -153,7 +153,7 @@ fn key(scalar: &Scalar, naming: &TemplateContext, faults: &Diagnostics) -> Optio
     if !template.can_fit() {
         let message = format!("the key of {} is too long for any values", naming.route);
         let fault = Diagnostic::new(Code::KeyTooLong, message).at(scalar.place);
-        faults.push(fault.remedy("a key has at most 512 bytes, and a `/` counts as three"));
+        faults.push(fault.with_remedy("a key has at most 512 bytes, and a `/` counts as three"));
     }
     Some(template)
 }
@@ -164,94 +164,105 @@ pub(super) fn template(
     naming: &TemplateContext,
     faults: &Diagnostics,
 ) -> Option<KeyTemplate> {
-    let template =
-        KeyTemplate::parse(&scalar.text).map_err(|bad| faults.push(malformed(naming, scalar, bad))).ok()?;
+    let template = KeyTemplate::parse(&scalar.text)
+        .map_err(|bad| faults.push(malformed_diagnostic(naming, scalar, bad)))
+        .ok()?;
     for variable in template.variables() {
-        let part =
-            || part_of_list(format_args!("the {} of {}", naming.what, naming.route), variable, naming.only);
-        if let Some(fault) = without_value(naming, variable).or_else(part) {
+        let part = || {
+            partial_list_fault(format_args!("the {} of {}", naming.what, naming.route), variable, naming.only)
+        };
+        if let Some(fault) = check_value_source(naming, variable).or_else(part) {
             faults.push(fault.at(scalar.part(variable.span.clone())));
         }
     }
     Some(template)
 }
 
-pub(super) fn malformed(naming: &TemplateContext, scalar: &Scalar, bad: ParseKeyTemplateError) -> Diagnostic {
+pub(super) fn malformed_diagnostic(
+    naming: &TemplateContext,
+    scalar: &Scalar,
+    bad: ParseKeyTemplateError,
+) -> Diagnostic {
     let TemplateContext { what, route, .. } = naming;
     let fault = match &bad.why {
-        KeyTemplateErrorKind::Syntax(_) if let Some(member) = member(scalar, &bad) => {
+        KeyTemplateErrorKind::Syntax(_) if let Some(member) = suggested_member(scalar, &bad) => {
             let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
-            fault.remedy(format!("did you mean `{{body:/{member}}}`?"))
+            fault.with_remedy(format!("did you mean `{{body:/{member}}}`?"))
         }
         KeyTemplateErrorKind::Syntax(why) => {
-            Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).remedy(*why)
+            Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).with_remedy(*why)
         }
         KeyTemplateErrorKind::UnknownSource(word) if word.starts_with('{') => {
             let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
-            fault.remedy("a variable stands in single braces, such as `{path.id}`")
+            fault.with_remedy("a variable stands in single braces, such as `{path.id}`")
         }
         // The name of a path variable without `path.` before it.
         KeyTemplateErrorKind::UnknownSource(word)
             if naming.path.is_some_and(|path| path.names().any(|name| name == word)) =>
         {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
-            Diagnostic::new(Code::UnknownSource, message).remedy(format!("did you mean `{{path.{word}}}`?"))
+            Diagnostic::new(Code::UnknownSource, message)
+                .with_remedy(format!("did you mean `{{path.{word}}}`?"))
         }
         KeyTemplateErrorKind::UnknownSource(word) => {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
-            Diagnostic::new(Code::UnknownSource, message).known(word, &ValueSource::WORDS, str::to_owned)
+            Diagnostic::new(Code::UnknownSource, message).suggest(word, &ValueSource::WORDS, str::to_owned)
         }
         KeyTemplateErrorKind::UnknownFilter(word) => {
             let message = format!("the {what} of {route} uses the filter `{word}`, which does not exist");
-            Diagnostic::new(Code::UnknownFilter, message).known(word, &ValueFilter::WORDS, str::to_owned)
+            Diagnostic::new(Code::UnknownFilter, message).suggest(word, &ValueFilter::WORDS, str::to_owned)
         }
         KeyTemplateErrorKind::NotSeparated => {
-            let message =
-                format!("two variables of the {what} of {route} are not separated: {}", what.mistaken());
-            Diagnostic::new(Code::Unseparated, message).remedy("put a `/` before it")
+            let message = format!(
+                "two variables of the {what} of {route} are not separated: {}",
+                what.collision_consequence()
+            );
+            Diagnostic::new(Code::Unseparated, message).with_remedy("put a `/` before it")
         }
     };
     fault.at(scalar.part(bad.span))
 }
 
 /// The member that `{body.name}` means in other products.
-fn member(scalar: &Scalar, bad: &ParseKeyTemplateError) -> Option<String> {
+fn suggested_member(scalar: &Scalar, bad: &ParseKeyTemplateError) -> Option<String> {
     let written = scalar.text.get(bad.span.clone())?.strip_prefix("body.")?;
     let is_name = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     (is_name && !written.is_empty()).then(|| written.replace('.', "/"))
 }
 
 /// A variable that no request, or no request that can be trusted, has a value for.
-fn without_value(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
-    if let Some(name) = credential(&variable.source).filter(|_| naming.what == TemplateKind::Key) {
+fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
+    if let Some(name) = credential_name(&variable.source).filter(|_| naming.what == TemplateKind::Key) {
         let TemplateContext { what, route, .. } = naming;
         let message = format!("the {what} of {route} is made of `{name}`, a credential");
         let fault = Diagnostic::new(Code::CredentialKey, message);
-        return Some(fault.remedy("take what names the resource: keys are seen in ZooKeeper and in logs"));
+        return Some(
+            fault.with_remedy("take what names the resource: keys are seen in ZooKeeper and in logs"),
+        );
     }
     match &variable.source {
         ValueSource::Path(name) => {
             let bound: Vec<&str> = naming.path?.names().collect();
-            (!bound.contains(&&**name)).then(|| unbound(naming, name, &bound))
+            (!bound.contains(&&**name)).then(|| unbound_diagnostic(naming, name, &bound))
         }
         ValueSource::Header(name) if &**name == "host" => {
-            let fault = unfit(naming, name, "it has many spellings for one host");
-            Some(fault.remedy("use `{host}`, which has one"))
+            let fault = unfit_diagnostic(naming, name, "it has many spellings for one host");
+            Some(fault.with_remedy("use `{host}`, which has one"))
         }
         ValueSource::Header(name) if naming.reserved.contains(name) => {
-            let fault = unfit(naming, name, "only the gateway writes it");
-            Some(fault.remedy("use a field that clients send, such as `{header.x-order-id}`"))
+            let fault = unfit_diagnostic(naming, name, "only the gateway writes it");
+            Some(fault.with_remedy("use a field that clients send, such as `{header.x-order-id}`"))
         }
         ValueSource::Header(name) if HOP_BY_HOP.contains(&&**name) => {
-            let fault = unfit(naming, name, "it belongs to a connection, not to a request");
-            Some(fault.remedy("use a field that clients send end to end, such as `{header.x-order-id}`"))
+            let fault = unfit_diagnostic(naming, name, "it belongs to a connection, not to a request");
+            Some(fault.with_remedy("use a field that clients send end to end, such as `{header.x-order-id}`"))
         }
         _ => None,
     }
 }
 
 /// The name of a field, parameter or member that holds a secret.
-fn credential(source: &ValueSource) -> Option<&str> {
+fn credential_name(source: &ValueSource) -> Option<&str> {
     let (name, known) = match source {
         ValueSource::Header(name) if is_credential(name) => return Some(name),
         ValueSource::Header(name) => (&**name, &SECRET_FIELDS[..]),
@@ -263,18 +274,19 @@ fn credential(source: &ValueSource) -> Option<&str> {
     known.contains(&&*plain).then_some(name)
 }
 
-fn unbound(naming: &TemplateContext, name: &str, bound: &[&str]) -> Diagnostic {
+fn unbound_diagnostic(naming: &TemplateContext, name: &str, bound: &[&str]) -> Diagnostic {
     let TemplateContext { what, route, .. } = naming;
     let message = format!("the {what} of {route} uses `{{path.{name}}}`, which its path does not bind");
     let fault = Diagnostic::new(Code::UnboundVariable, message);
     match bound {
-        [] => fault
-            .remedy(format!("its path binds no variable: write `{{{name}}}` where the value stands in it")),
-        _ => fault.known(name, bound, |name| format!("{{path.{name}}}")),
+        [] => fault.with_remedy(format!(
+            "its path binds no variable: write `{{{name}}}` where the value stands in it"
+        )),
+        _ => fault.suggest(name, bound, |name| format!("{{path.{name}}}")),
     }
 }
 
-fn unfit(naming: &TemplateContext, name: &str, why: &str) -> Diagnostic {
+fn unfit_diagnostic(naming: &TemplateContext, name: &str, why: &str) -> Diagnostic {
     let TemplateContext { what, route, .. } = naming;
     Diagnostic::new(Code::UnfitField, format!("the {what} of {route} uses the field `{name}`: {why}"))
 }

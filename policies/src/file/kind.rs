@@ -21,15 +21,15 @@ const GUARD: [&str; 4] = ["store", "filter", "upstream", "listener"];
 
 /// A guard's file has a field that only guards have, and no field that only gateways have. Every other file is a
 /// gateway's.
-pub(super) fn of(root: &Node) -> FileKind {
-    match (first(root, &GUARD), first(root, &GATEWAY)) {
+pub(super) fn detect(root: &Node) -> FileKind {
+    match (first_place(root, &GUARD), first_place(root, &GATEWAY)) {
         (Some(_), None) => FileKind::Guard,
         _ => FileKind::Gateway,
     }
 }
 
 /// False for a file of the other kind. All its fields would be unknown, so nothing else is reported.
-pub(super) fn refuse_the_other(root: &Node, kind: FileKind, faults: &Diagnostics) -> bool {
+pub(super) fn reject_other_kind(root: &Node, kind: FileKind, faults: &Diagnostics) -> bool {
     let (own, others, message, remedy) = match kind {
         FileKind::Gateway => (
             &GATEWAY[..],
@@ -45,9 +45,9 @@ pub(super) fn refuse_the_other(root: &Node, kind: FileKind, faults: &Diagnostics
         ),
     };
     // A file with fields of both kinds is a file with mistakes, and its fields are read.
-    match (first(root, own), first(root, others)) {
+    match (first_place(root, own), first_place(root, others)) {
         (None, Some(place)) => {
-            faults.push(Diagnostic::new(Code::OtherFile, message).at(place).remedy(remedy));
+            faults.push(Diagnostic::new(Code::OtherFile, message).at(place).with_remedy(remedy));
             false
         }
         _ => true,
@@ -55,7 +55,7 @@ pub(super) fn refuse_the_other(root: &Node, kind: FileKind, faults: &Diagnostics
 }
 
 /// Where the first of `names` stands.
-fn first(root: &Node, names: &[&str]) -> Option<SourceSpan> {
+fn first_place(root: &Node, names: &[&str]) -> Option<SourceSpan> {
     let NodeValue::Mapping(fields) = &root.value else { return None };
     fields.iter().find(|(key, _)| names.contains(&&*key.text)).map(|(key, _)| key.place)
 }

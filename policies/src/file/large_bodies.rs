@@ -14,10 +14,10 @@ pub(super) fn large_bodies(
     keys: Option<&[KeyTemplate]>,
     once: Option<&OnceRule>,
 ) -> LargeBodyPolicy {
-    let streams = fence.word("large_bodies", &[("refuse", false), ("stream", true)]).unwrap_or_default();
+    let streams = fence.keyword("large_bodies", &[("refuse", false), ("stream", true)]).unwrap_or_default();
     let within = fence.value("upload_timeout", scalar::time_limit);
     if !streams {
-        no_effect(fence);
+        report_no_effect(fence);
         return LargeBodyPolicy::Refuse;
     }
     let in_full = match (keys, once) {
@@ -27,16 +27,16 @@ pub(super) fn large_bodies(
     };
     if let Some(why) = in_full {
         let fault = Diagnostic::new(Code::StreamedBody, format!("a body cannot be streamed where {why}"));
-        fence.fault("large_bodies", fault.remedy("leave it out, and raise `limits.max_body` instead"));
+        fence.report("large_bodies", fault.with_remedy("leave it out, and raise `limits.max_body` instead"));
     }
     LargeBodyPolicy::Stream { within: within.unwrap_or(LargeBodyPolicy::WITHIN) }
 }
 
-fn no_effect(fence: &mut MappingReader) {
+fn report_no_effect(fence: &mut MappingReader) {
     if fence.is_present("upload_timeout") {
         let message = "`upload_timeout` has no effect without `large_bodies: stream`";
         let fault = Diagnostic::new(Code::NoEffect, message);
-        fence.fault("upload_timeout", fault.remedy("leave it out, or write `large_bodies: stream`"));
+        fence.report("upload_timeout", fault.with_remedy("leave it out, or write `large_bodies: stream`"));
     }
 }
 
@@ -46,12 +46,15 @@ pub(super) fn body_type(
     keys: Option<&[KeyTemplate]>,
     once: Option<&OnceRule>,
 ) -> BodyType {
-    let written = fence.word("body_type", &[("json", BodyType::Json), ("any", BodyType::Any)]);
+    let written = fence.keyword("body_type", &[("json", BodyType::Json), ("any", BodyType::Any)]);
     let mut templates = keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(OnceRule::templates));
     if written.is_some() && keys.is_some() && !templates.any(reads_body) {
         let fault =
             Diagnostic::new(Code::NoEffect, "`body_type` has no effect where no key stands in the body");
-        fence.fault("body_type", fault.remedy("leave it out, or take a key from the body: `{body:/id}`"));
+        fence.report(
+            "body_type",
+            fault.with_remedy("leave it out, or take a key from the body: `{body:/id}`"),
+        );
     }
     written.unwrap_or_default()
 }

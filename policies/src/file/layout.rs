@@ -24,7 +24,7 @@ pub(super) struct PartialLayout<'n> {
 
 impl<'n> PartialLayout<'n> {
     pub(super) fn read(fence: &mut MappingReader<'n>) -> Self {
-        let written = fence.word("layout", &LockLayout::WORDS);
+        let written = fence.keyword("layout", &LockLayout::WORDS);
         let layout = if fence.is_present("layout") { written } else { Some(LockLayout::Native) };
         Self { layout, path: fence.scalar("lock_path") }
     }
@@ -37,39 +37,39 @@ impl<'n> PartialLayout<'n> {
     }
 
     /// Where the locks of the fence lie; `None` where a field is bad.
-    pub(super) fn placing(
+    pub(super) fn placement(
         &self,
         fence: &mut MappingReader,
         naming: &TemplateContext,
         keys: Option<&[KeyTemplate]>,
     ) -> Option<LockPlacement> {
         if let (Some(layout), true) = (self.foreign(), fence.is_present("keys")) {
-            let message = format!("a set of keys cannot be taken with `layout: {}`", layout.word());
+            let message = format!("a set of keys cannot be taken with `layout: {}`", layout.as_str());
             let fault = Diagnostic::new(Code::NotInLayout, message);
             let remedy = "write one `key`: a program that takes such locks one after the other could wait for the set, \
                           and the set for it";
-            fence.fault("keys", fault.remedy(remedy));
+            fence.report("keys", fault.with_remedy(remedy));
             return None;
         }
-        self.of_one(fence, naming, keys)
+        self.single_placement(fence, naming, keys)
     }
 
     /// The same, of a field that names one key.
-    pub(super) fn of_one(
+    pub(super) fn single_placement(
         &self,
         fence: &mut MappingReader,
         naming: &TemplateContext,
         keys: Option<&[KeyTemplate]>,
     ) -> Option<LockPlacement> {
         let Some(layout) = self.foreign() else {
-            self.native(fence);
+            self.check_native(fence);
             return self.layout.map(|_| LockPlacement::Native);
         };
         let Some(path) = self.path else {
             if !fence.is_present("lock_path") {
-                let message = format!("`layout: {}` does not say where the locks are", layout.word());
+                let message = format!("`layout: {}` does not say where the locks are", layout.as_str());
                 let fault = Diagnostic::new(Code::MissingField, message);
-                fence.fault("layout", fault.remedy("add `lock_path: \"/app/locks/{path.id}\"`"));
+                fence.report("layout", fault.with_remedy("add `lock_path: \"/app/locks/{path.id}\"`"));
             }
             return None;
         };
@@ -77,33 +77,33 @@ impl<'n> PartialLayout<'n> {
         match LockPath::parse(&path.text, key) {
             Ok(path) => Some(LockPlacement::Foreign { layout, path }),
             Err(bad) => {
-                fence.faults().push(malformed(naming, path, bad));
+                fence.faults().push(malformed_diagnostic(naming, path, bad));
                 None
             }
         }
     }
 
-    fn native(&self, fence: &mut MappingReader) {
+    fn check_native(&self, fence: &mut MappingReader) {
         if self.path.is_some() && self.layout.is_some() {
             let message = "`lock_path` has no effect without a `layout`: native locks lie below the root";
             let remedy = "leave it out, or write which programs have locks there: `layout: curator-mutex`";
-            fence.fault("lock_path", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+            fence.report("lock_path", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
         }
     }
 }
 
-fn malformed(naming: &TemplateContext, path: &Scalar, bad: ParseLockPathError) -> Diagnostic {
+fn malformed_diagnostic(naming: &TemplateContext, path: &Scalar, bad: ParseLockPathError) -> Diagnostic {
     let route = naming.route;
     let place = path.part(bad.span.clone());
     match bad.why {
         LockPathErrorKind::Template(why) => {
             let naming = TemplateContext { what: TemplateKind::LockPath, ..*naming };
-            key::malformed(&naming, path, ParseKeyTemplateError { span: bad.span, why })
+            key::malformed_diagnostic(&naming, path, ParseKeyTemplateError { span: bad.span, why })
         }
         LockPathErrorKind::Path(why) => {
             Diagnostic::new(Code::BadLockPath, format!("the lock path of {route} {why}"))
                 .at(place)
-                .remedy("write a path such as `/app/locks/{path.id}`")
+                .with_remedy("write a path such as `/app/locks/{path.id}`")
         }
         LockPathErrorKind::NotInKey(name) => {
             let message = format!(
@@ -111,34 +111,34 @@ fn malformed(naming: &TemplateContext, path: &Scalar, bad: ParseLockPathError) -
                  could have two locks"
             );
             let remedy = "put the same variable into `key`, with no filter that it does not have here";
-            Diagnostic::new(Code::LoosePath, message).at(place).remedy(remedy)
+            Diagnostic::new(Code::LoosePath, message).at(place).with_remedy(remedy)
         }
     }
 }
 
 /// Refuses modes that the layout does not have.
-pub(super) fn shared(fence: &mut MappingReader, layout: Option<ForeignLayout>, mode: ModeRule) {
+pub(super) fn check_shared_mode(fence: &mut MappingReader, layout: Option<ForeignLayout>, mode: ModeRule) {
     let Some(layout) = layout.filter(|_| mode.shares()) else { return };
     let field = if fence.is_present("mode") { "mode" } else { "layout" };
-    if !layout.shares() {
-        let message = format!("`mode: {}` does not exist with `layout: {}`", mode.word(), layout.word());
+    if !layout.has_shared_mode() {
+        let message = format!("`mode: {}` does not exist with `layout: {}`", mode.as_str(), layout.as_str());
         let remedy = match layout {
             ForeignLayout::CuratorMutex => {
                 "write `mode: exclusive`; readers hold together with Curator's read/write lock, `layout: curator-rw`"
             }
             _ => "write `mode: exclusive`: every contender for the node excludes every other",
         };
-        fence.fault(field, Diagnostic::new(Code::NotInLayout, message).remedy(remedy));
+        fence.report(field, Diagnostic::new(Code::NotInLayout, message).with_remedy(remedy));
     } else if layout == ForeignLayout::Kazoo {
         let message = "a program with a kazoo `Lock` does not wait for those who share the key here";
         let remedy =
             "write `mode: exclusive`, unless every other program takes a `WriteLock` or a `ReadLock` there";
-        fence.fault(field, Diagnostic::new(Code::ReadersOvertaken, message).remedy(remedy));
+        fence.report(field, Diagnostic::new(Code::ReadersOvertaken, message).with_remedy(remedy));
     }
 }
 
 /// Refuses lock paths at which somebody else keeps nodes.
-pub(super) fn taken<'r>(
+pub(super) fn check_reserved_paths<'r>(
     root: &str,
     fences: impl Iterator<Item = (&'r str, &'r LockPlacement, SourceSpan)>,
     faults: &Diagnostics,
@@ -148,11 +148,11 @@ pub(super) fn taken<'r>(
         for (owner, what) in
             [(root, "the gateways keep their own nodes"), ("/zookeeper", "ZooKeeper keeps its own")]
         {
-            if path.glob().meets(&Glob::text(owner)) != GlobRelation::Disjoint {
+            if path.glob().relation_to(&Glob::literal(owner)) != GlobRelation::Disjoint {
                 let message = format!("the lock path of route `{route}` can lie at `{owner}`, where {what}");
                 let remedy =
                     "write a path whose first names are others, or give the installation another `root`";
-                faults.push(Diagnostic::new(Code::PathTaken, message).at(place).remedy(remedy));
+                faults.push(Diagnostic::new(Code::PathTaken, message).at(place).with_remedy(remedy));
             }
         }
     }

@@ -9,8 +9,8 @@ use crate::{
 const USES: [(&str, LeasePolicy); 2] =
     [("optional", LeasePolicy::Optional), ("required", LeasePolicy::Required)];
 
-pub(super) fn lease(fence: &mut MappingReader) -> LeasePolicy {
-    fence.word("lease", &USES).unwrap_or_default()
+pub(super) fn parse_lease_use(fence: &mut MappingReader) -> LeasePolicy {
+    fence.keyword("lease", &USES).unwrap_or_default()
 }
 
 /// `level` is the level of the upstream, where that is known. `once` may stand beside `lease`: an operation is named
@@ -50,5 +50,5 @@ pub(super) fn check(block: &mut MappingReader, fence: &Fence, level: Option<Fenc
         return;
     };
     let message = format!("no request of this fence can run under a lease: {why}");
-    block.fault("lease", Diagnostic::new(Code::LeaseUnfit, message).remedy(remedy));
+    block.report("lease", Diagnostic::new(Code::LeaseUnfit, message).with_remedy(remedy));
 }

@@ -13,19 +13,19 @@ pub(super) type LeasableRoute<'r> = (&'r str, &'r ParsedFence, Option<FencingLev
 
 pub(super) fn check(routes: &[LeasableRoute], granting: &ParsedLeases, faults: &Diagnostics) {
     match granting {
-        ParsedLeases::Absent => routes.iter().for_each(|route| nobody_grants(route, faults)),
+        ParsedLeases::Absent => routes.iter().for_each(|route| report_no_grants(route, faults)),
         ParsedLeases::Invalid => {}
         ParsedLeases::Leases(leases) => {
             for route in routes {
-                nobody_may(route, leases, faults);
-                locks_elsewhere(route, leases, faults);
+                report_no_principal(route, leases, faults);
+                report_other_lock(route, leases, faults);
             }
         }
     }
 }
 
 /// Reports a route that uses leases although the policy grants none.
-fn nobody_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
+fn report_no_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
     let (code, message) = match fenced.fence.lease {
         LeasePolicy::Never => return,
         LeasePolicy::Optional => {
@@ -39,11 +39,11 @@ fn nobody_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
         }
     };
     let remedy = "add `leases: {principals: [...]}` to the policy, or leave `lease` out";
-    faults.push(Diagnostic::new(code, message).at(fenced.leased).remedy(remedy));
+    faults.push(Diagnostic::new(code, message).at(fenced.leased).with_remedy(remedy));
 }
 
 /// Reports a route that requires a lease of keys that no principal may hold.
-fn nobody_may((name, fenced, _): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
+fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
     if fenced.fence.lease != LeasePolicy::Required {
         return;
     }
@@ -53,13 +53,13 @@ fn nobody_may((name, fenced, _): &LeasableRoute, leases: &LeasePlan, faults: &Di
             "route `{name}` refuses every request: it asks for a lease, and no principal may have one of its keys"
         );
         let remedy = "add the keys to `keys` of a principal";
-        faults.push(Diagnostic::new(Code::NoLease, message).at(fenced.leased).remedy(remedy));
+        faults.push(Diagnostic::new(Code::NoLease, message).at(fenced.leased).with_remedy(remedy));
     }
 }
 
 /// Reports a principal who may hold keys that a route locks elsewhere. A lease takes the native lock of its key and
 /// waits for no delay.
-fn locks_elsewhere((name, fenced, level): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
+fn report_other_lock((name, fenced, level): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
     let delayed = level.is_some_and(|level| level.delay().is_some());
     let elsewhere = |placing: &LockPlacement| delayed || placing.layout().foreign().is_some();
     let unlike = fenced.fence.locks().filter(|(_, placing)| elsewhere(placing));
@@ -73,9 +73,9 @@ fn locks_elsewhere((name, fenced, level): &LeasableRoute, leases: &LeasePlan, fa
         principal.name
     );
     let remedy = format!("give `{}` patterns that cover no key of the route", principal.name);
-    faults.push(Diagnostic::new(Code::LeaseElsewhere, message).at(fenced.placed).remedy(remedy));
+    faults.push(Diagnostic::new(Code::LeaseElsewhere, message).at(fenced.placed).with_remedy(remedy));
 }
 
 fn covers(principal: &Principal, key: &KeyTemplate) -> bool {
-    principal.keys.iter().any(|pattern| pattern.glob().meets(&key.glob()) == GlobRelation::Overlapping)
+    principal.keys.iter().any(|pattern| pattern.glob().relation_to(&key.glob()) == GlobRelation::Overlapping)
 }

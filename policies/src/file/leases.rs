@@ -35,12 +35,12 @@ pub(super) fn leases(file: &mut MappingReader, listener: Option<&Listener>) -> P
     let read = file.inner("leases", |block| {
         let ttl = TtlBounds::read(block);
         let max_age = block.value("max_age", scalar::keep).unwrap_or(LeasePlan::MAX_AGE);
-        in_order(block, ("max_ttl", ttl.max), ("max_age", max_age), "no lease gets that old");
+        check_order(block, ("max_ttl", ttl.max), ("max_age", max_age), "no lease gets that old");
         let max_wait = block.value("max_wait", scalar::duration).unwrap_or(LeasePlan::MAX_WAIT);
         let most = block.value("most", scalar::limit).unwrap_or(LeasePlan::MOST);
         let per_principal = block.value("per_principal", scalar::limit);
         let principals = principals::principals(block);
-        principals::can_show(block, principals.as_deref().unwrap_or_default(), listener);
+        principals::check_credentials(block, principals.as_deref().unwrap_or_default(), listener);
         Some(LeasePlan {
             min_ttl: ttl.min,
             max_ttl: ttl.max,
@@ -67,11 +67,11 @@ impl TtlBounds {
         let min = block.value("min_ttl", scalar::time_limit).unwrap_or(LeasePlan::MIN_TTL);
         let max = block.value("max_ttl", scalar::time_limit).unwrap_or(LeasePlan::MAX_TTL);
         let usual = block.value("default_ttl", scalar::time_limit);
-        in_order(block, ("min_ttl", min), ("max_ttl", max), "no lease can be asked for");
+        check_order(block, ("min_ttl", min), ("max_ttl", max), "no lease can be asked for");
         if let Some(usual) = usual {
             let why = "a client that asks for no time would get one that is not allowed";
-            in_order(block, ("min_ttl", min), ("default_ttl", usual), why);
-            in_order(block, ("default_ttl", usual), ("max_ttl", max), why);
+            check_order(block, ("min_ttl", min), ("default_ttl", usual), why);
+            check_order(block, ("default_ttl", usual), ("max_ttl", max), why);
         }
         // For bad bounds a fault was told already.
         let within = |ttl: Duration| ttl.min(max).max(min);
@@ -80,7 +80,7 @@ impl TtlBounds {
 }
 
 /// Reports two durations that are in the wrong order, at one that the file writes.
-fn in_order(
+fn check_order(
     block: &mut MappingReader,
     (less, shorter): (&'static str, Duration),
     (more, longer): (&'static str, Duration),
@@ -89,10 +89,13 @@ fn in_order(
     if shorter <= longer {
         return;
     }
-    let message =
-        format!("`{less}` is {}, and `{more}` {}: {why}", scalar::written(shorter), scalar::written(longer));
+    let message = format!(
+        "`{less}` is {}, and `{more}` {}: {why}",
+        scalar::format_duration(shorter),
+        scalar::format_duration(longer)
+    );
     let field = if block.is_present(less) { less } else { more };
     let remedy = "`min_ttl`, `default_ttl`, `max_ttl` and `max_age` come in this order, each at least as long as the one \
                   before; without them they are `2s`, `15s`, `60s` and `24h`";
-    block.fault(field, Diagnostic::new(Code::LeaseTimes, message).remedy(remedy));
+    block.report(field, Diagnostic::new(Code::LeaseTimes, message).with_remedy(remedy));
 }

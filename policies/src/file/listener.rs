@@ -32,7 +32,7 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
         let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
         let what = format!("listener `{}`", key.text);
         MappingReader::read(Some(node), what, key.place, faults, |block| {
-            one(block, name, TrustedProxies::default())
+            parse_listener(block, name, TrustedProxies::default())
         })?
     });
     let first = listeners.next().flatten();
@@ -41,11 +41,11 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
     if more > 0 || entries.is_empty() && policy.is_mapping("listeners") {
         let message = format!("there are {} listeners, where one is needed", entries.len());
         let fault = Diagnostic::new(Code::Listeners, message);
-        policy.fault(
+        policy.report(
             "listeners",
             match more {
-                0 => fault.remedy("add one: `public: {address: 0.0.0.0:8080}`"),
-                _ => fault.remedy(
+                0 => fault.with_remedy("add one: `public: {address: 0.0.0.0:8080}`"),
+                _ => fault.with_remedy(
                     "keep one; for a second port, such as 80 beside 443, run a second gateway or a balancer in front",
                 ),
             },
@@ -56,14 +56,22 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
 
 /// The one listener of a process that needs no name for it. The clients of a guard are gateways, which speak for
 /// their own clients.
-pub(super) fn unnamed(file: &mut MappingReader, name: &str) -> Option<ParsedListener> {
+pub(super) fn single_listener(file: &mut MappingReader, name: &str) -> Option<ParsedListener> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
-        .then(|| file.inner("listener", |block| one(block, Some(name.into()), TrustedProxies::everybody())))
+        .then(|| {
+            file.inner("listener", |block| {
+                parse_listener(block, Some(name.into()), TrustedProxies::trust_all())
+            })
+        })
         .flatten()?
 }
 
-fn one(block: &mut MappingReader, name: Option<String>, speaking: TrustedProxies) -> Option<ParsedListener> {
+fn parse_listener(
+    block: &mut MappingReader,
+    name: Option<String>,
+    speaking: TrustedProxies,
+) -> Option<ParsedListener> {
     let address = bind(block);
     let protocols = protocols(block);
     let tls = served_tls::tls(block);
@@ -73,7 +81,7 @@ fn one(block: &mut MappingReader, name: Option<String>, speaking: TrustedProxies
         (timeouts(block), block.is_present("drain").then(|| block.place_of("drain")))
     });
     let (timeouts, drain) = timeouts.unzip();
-    let trusted = block.values("trusted_peers", network).map_or(speaking, TrustedProxies::of);
+    let trusted = block.values("trusted_peers", network).map_or(speaking, TrustedProxies::new);
     let proxy_protocol = proxy_protocol(block, &trusted);
     let hosts = hosts(block);
     let listener = Listener {
@@ -91,16 +99,16 @@ fn one(block: &mut MappingReader, name: Option<String>, speaking: TrustedProxies
 }
 
 fn network(text: &str) -> Result<IpNet, Diagnostic> {
-    trusted_proxies::network(text).map_err(|bad| {
+    trusted_proxies::parse_network(text).map_err(|bad| {
         let remedy = "write `10.0.0.0/8`, `2001:db8::/32`, or one address";
-        Diagnostic::new(Code::BadNetwork, format!("`{text}` is {bad}")).remedy(remedy)
+        Diagnostic::new(Code::BadNetwork, format!("`{text}` is {bad}")).with_remedy(remedy)
     })
 }
 
 pub(super) fn served(text: &str) -> Result<HostPattern, Diagnostic> {
     HostPattern::parse(text).map_err(|bad| {
         let remedy = "write `pay.example`, or `*.pay.example` for all below it; ports do not count";
-        Diagnostic::new(Code::BadHosts, format!("`{text}` is {bad}")).remedy(remedy)
+        Diagnostic::new(Code::BadHosts, format!("`{text}` is {bad}")).with_remedy(remedy)
     })
 }
 
@@ -108,22 +116,22 @@ pub(super) fn hosts(block: &mut MappingReader) -> HostMatcher {
     let served = block.values("hosts", served);
     if served.as_ref().is_some_and(Vec::is_empty) {
         let fault = Diagnostic::new(Code::BadHosts, "an empty list of hosts refuses everything");
-        block.fault("hosts", fault.remedy("leave the field out, and every host is served"));
+        block.report("hosts", fault.with_remedy("leave the field out, and every host is served"));
     }
     served.map_or(HostMatcher::Any, HostMatcher::Only)
 }
 
 fn proxy_protocol(block: &mut MappingReader, trusted: &TrustedProxies) -> ProxyProtocol {
     let words = [("off", ProxyProtocol::Off), ("require", ProxyProtocol::Require)];
-    let written = block.word("proxy_protocol", &words).unwrap_or(ProxyProtocol::Off);
+    let written = block.keyword("proxy_protocol", &words).unwrap_or(ProxyProtocol::Off);
     if written == ProxyProtocol::Require && trusted.is_empty() && !block.is_present("trusted_peers") {
         let fault = Diagnostic::new(
             Code::MissingField,
             "`proxy_protocol` is required, and no peer is trusted to use it, so nobody can connect",
         );
-        block.fault(
+        block.report(
             "proxy_protocol",
-            fault.remedy("add `trusted_peers: [10.0.0.0/8]`, the networks of the proxies"),
+            fault.with_remedy("add `trusted_peers: [10.0.0.0/8]`, the networks of the proxies"),
         );
     }
     written
@@ -133,7 +141,7 @@ fn protocols(block: &mut MappingReader) -> ListenerProtocols {
     let Some(spoken) = block.values("protocols", protocol) else { return ListenerProtocols::Both };
     if spoken.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of protocols is empty");
-        block.fault("protocols", fault.remedy("write `[http1, http2]`, or leave it out"));
+        block.report("protocols", fault.with_remedy("write `[http1, http2]`, or leave it out"));
     }
     // An empty list has its fault, so the value here never becomes part of a plan.
     spoken
@@ -148,7 +156,11 @@ fn protocol(text: &str) -> Result<ListenerProtocols, Diagnostic> {
         "http2" => Ok(ListenerProtocols::Http2),
         _ => {
             let message = format!("`{text}` is not a value of `protocols`");
-            Err(Diagnostic::new(Code::UnknownValue, message).known(text, &["http1", "http2"], str::to_owned))
+            Err(Diagnostic::new(Code::UnknownValue, message).suggest(
+                text,
+                &["http1", "http2"],
+                str::to_owned,
+            ))
         }
     }
 }
@@ -170,22 +182,22 @@ fn limits(block: &mut MappingReader) -> ListenerLimits {
 impl ParsedListener {
     /// For processes that take bodies in full. A body within `max_body` that never fits into the memory would be
     /// refused for ever.
-    pub(super) fn has_room(&self, faults: &Diagnostics) {
+    pub(super) fn check_room(&self, faults: &Diagnostics) {
         let ListenerLimits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
-        let (largest, least) = (body_memory::largest(buffered), body_memory::least(max_body));
+        let (largest, least) = (body_memory::max_body(buffered), body_memory::min_memory(max_body));
         if largest < max_body {
             let message = format!(
                 "a body that `max_body` lets come never finds room: it may have {max_body} bytes, and one body takes at most \
                  {largest} of this memory"
             );
             let remedy = format!("write `{}KiB` or more, or lower `max_body`", least.div_ceil(1024));
-            faults.push(Diagnostic::new(Code::SmallMemory, message).at(self.memory).remedy(remedy));
+            faults.push(Diagnostic::new(Code::SmallMemory, message).at(self.memory).with_remedy(remedy));
         }
     }
 
     /// Warns if a process that stops does not wait for its fenced requests as long as they may take. `upstreams`: those
     /// with fenced requests, and the place of each one's response timeout.
-    pub(super) fn warn_of_short_drain<'u>(
+    pub(super) fn warn_short_drain<'u>(
         &self,
         upstreams: impl Iterator<Item = (&'u Upstream, SourceSpan)>,
         faults: &Diagnostics,
@@ -196,18 +208,19 @@ impl ParsedListener {
         else {
             return;
         };
-        let patience = scalar::written(upstream.response_timeout);
+        let patience = scalar::format_duration(upstream.response_timeout);
         let message = format!(
             "a process that stops gives up its requests to `{}` after {}, and they may be answered after {patience}",
             upstream.name,
-            scalar::written(drain),
+            scalar::format_duration(drain),
         );
         let remedy = format!(
             "write `timeouts: {{drain: {patience}}}` or more on the listener, and let whoever stops the process wait for longer \
              than that; or lower `response_timeout`"
         );
-        faults
-            .push(Diagnostic::new(Code::ShortDrain, message).at(self.drain.unwrap_or(place)).remedy(remedy));
+        faults.push(
+            Diagnostic::new(Code::ShortDrain, message).at(self.drain.unwrap_or(place)).with_remedy(remedy),
+        );
     }
 }
 

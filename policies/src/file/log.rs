@@ -14,15 +14,15 @@ use crate::{
 pub(super) fn log(block: &mut MappingReader) -> LogSettings {
     let read = |block: &mut MappingReader| {
         let access =
-            block.word("access", &[("off", AccessLogTarget::Off), ("stdout", AccessLogTarget::Stdout)]);
+            block.keyword("access", &[("off", AccessLogTarget::Off), ("stdout", AccessLogTarget::Stdout)]);
         let words =
             [("plain", KeyVisibility::Plain), ("hash", KeyVisibility::Hash), ("off", KeyVisibility::Off)];
-        let keys = block.word("keys", &words).unwrap_or_default();
+        let keys = block.keyword("keys", &words).unwrap_or_default();
         let key_secret_file = block.value("key_secret_file", scalar::file);
         if key_secret_file.is_some() && keys != KeyVisibility::Hash {
             let message = "`key_secret_file` has no effect where keys are not hashed";
             let remedy = "add `keys: hash`, or leave it out";
-            block.fault("key_secret_file", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+            block.report("key_secret_file", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
         }
         LogSettings {
             access: access.unwrap_or_default(),
@@ -39,7 +39,7 @@ fn traces(block: &mut MappingReader) -> Option<TraceExport> {
         return None;
     }
     let place = block.place_of("traces");
-    block.faults().asks_for_traces(place);
+    block.faults().record_traces(place);
     let read = |block: &mut MappingReader| {
         block.require("endpoint", "endpoint: http://127.0.0.1:4318");
         let collector = block.value("endpoint", collector);
@@ -63,7 +63,7 @@ fn collector(text: &str) -> Result<String, Diagnostic> {
         Ok((Scheme::Http, authority)) => Ok(authority),
         _ => {
             let message = format!("`{text}` is not the endpoint of a collector");
-            Err(Diagnostic::new(Code::BadEndpoint, message).remedy(remedy))
+            Err(Diagnostic::new(Code::BadEndpoint, message).with_remedy(remedy))
         }
     }
 }

@@ -72,7 +72,7 @@ const SYNONYMS: [(&[&str], &str); 5] = [
 ];
 
 /// `what` names the mapping with the unknown field. `asked` are the fields of that mapping.
-pub(super) fn remedy(written: &str, what: &str, asked: &[&str]) -> Option<String> {
+pub(super) fn misplaced_remedy(written: &str, what: &str, asked: &[&str]) -> Option<String> {
     if let Some((name, value)) = written.split_once(':')
         && asked.contains(&name)
     {

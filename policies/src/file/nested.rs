@@ -11,13 +11,13 @@ const NESTED: [(&str, NestedRequests); 2] =
 
 /// `signs`: the file has a key to sign tickets with.
 pub(super) fn nested(block: &mut MappingReader, signs: bool) -> Option<NestedRequests> {
-    let written = block.word("nested", &NESTED);
+    let written = block.keyword("nested", &NESTED);
     if written == Some(NestedRequests::Allow) && !signs {
         let message = "a service cannot prove what it calls back for: the policy has no `tickets`, \
                        so nothing is signed that it could show";
         let remedy = "make a key with `fencegate keys new KEYFILE`, and add `tickets: {signing_key_file: /run/secrets/fencegate-ed25519}` \
                       to the policy, or write `ignore`";
-        block.fault("nested", Diagnostic::new(Code::NestedUnsigned, message).remedy(remedy));
+        block.report("nested", Diagnostic::new(Code::NestedUnsigned, message).with_remedy(remedy));
     }
     written
 }

@@ -28,8 +28,8 @@ pub(super) fn once(
     if !fence.is_present("once") {
         return Some(None);
     }
-    shared(fence, fencing);
-    observed(fence, fencing);
+    check_shared(fence, fencing);
+    check_observed(fence, fencing);
     fence.inner("once", |block| settings(block, naming, fencing))?.map(Some)
 }
 
@@ -38,20 +38,20 @@ fn settings(
     naming: &TemplateContext,
     fencing: &FencingContext,
 ) -> Option<OnceRule> {
-    let store = block.word("store", &[("guard", OnceStore::Guard), ("zookeeper", OnceStore::ZooKeeper)]);
-    let store = agreed(block, store, fencing.level);
+    let store = block.keyword("store", &[("guard", OnceStore::Guard), ("zookeeper", OnceStore::ZooKeeper)]);
+    let store = resolve_store(block, store, fencing.level);
     let operation = TemplateContext { what: TemplateKind::Operation, ..*naming };
     let key = if block.is_present("key") {
         template(block, "key", &operation)
     } else {
         Some(OnceRule::default_key())
     };
-    constant(block, key.as_ref(), naming);
+    check_constant(block, key.as_ref(), naming);
     let whose = block.is_present("principal");
     let principal =
         template(block, "principal", &TemplateContext { what: TemplateKind::Principal, ..*naming });
     let scope = block.value("scope", scalar::name);
-    let required = block.word("required", &[("true", true), ("false", false)]);
+    let required = block.keyword("required", &[("true", true), ("false", false)]);
     let keep = block.value("keep", scalar::keep);
     let finals = block.values("final", final_status);
     let memory = memory(block, store, whose);
@@ -75,7 +75,7 @@ pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
     let remedy =
         "there are 401, 403, 408, 421, 425, 429 and those from 500 to 599; all others always are an end";
     let status = scalar::status(text, 400..=599, remedy)?;
-    match OperationEnd::of(status, &[]) {
+    match OperationEnd::from_status(status, &[]) {
         OperationEnd::Final => scalar::status(text, 500..=599, remedy),
         OperationEnd::NotStarted | OperationEnd::Unknown => Ok(status),
     }
@@ -97,7 +97,7 @@ fn memory(block: &mut MappingReader, store: Option<OnceStore>, whose: bool) -> O
             _ => continue,
         };
         let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {why}"));
-        block.fault(field, fault.remedy(remedy));
+        block.report(field, fault.with_remedy(remedy));
     }
     OperationQuota {
         route: route.unwrap_or(OnceRule::SHARE),
@@ -112,7 +112,7 @@ fn template(block: &mut MappingReader, field: &'static str, naming: &TemplateCon
 
 /// The store that the level of the upstream allows. A guard remembers what it lets through. For upstreams without a
 /// guard, ZooKeeper remembers.
-fn agreed(
+fn resolve_store(
     block: &mut MappingReader,
     store: Option<OnceStore>,
     level: Option<FencingLevel>,
@@ -132,32 +132,32 @@ fn agreed(
             "write `guard`, or leave `store` out",
         ),
     };
-    block.fault("store", Diagnostic::new(Code::OnceStore, message).remedy(remedy));
+    block.report("store", Diagnostic::new(Code::OnceStore, message).with_remedy(remedy));
     None
 }
 
-fn constant(block: &mut MappingReader, key: Option<&KeyTemplate>, naming: &TemplateContext) {
+fn check_constant(block: &mut MappingReader, key: Option<&KeyTemplate>, naming: &TemplateContext) {
     if key.is_some_and(|key| key.variables().next().is_none()) {
         let message =
             format!("all requests of {} would be one operation: its name has no variable", naming.route);
         let remedy =
             "write `\"{header.idempotency-key}\"`, or whatever differs from one operation to the next";
-        block.fault("key", Diagnostic::new(Code::OneOperation, message).remedy(remedy));
+        block.report("key", Diagnostic::new(Code::OneOperation, message).with_remedy(remedy));
     }
 }
 
-fn shared(fence: &mut MappingReader, fencing: &FencingContext) {
+fn check_shared(fence: &mut MappingReader, fencing: &FencingContext) {
     if fencing.mode == ModeRule::Shared {
         let message = "`once` is for requests that change something, and those of a shared key only read";
         let remedy = "write `mode: exclusive`, or leave `once` out";
-        fence.fault("once", Diagnostic::new(Code::OnceShared, message).remedy(remedy));
+        fence.report("once", Diagnostic::new(Code::OnceShared, message).with_remedy(remedy));
     }
 }
 
-fn observed(fence: &mut MappingReader, fencing: &FencingContext) {
+fn check_observed(fence: &mut MappingReader, fencing: &FencingContext) {
     if fencing.enforce == Enforcement::Observe {
         let message = "with `enforce: observe`, a repeated operation is reported and happens again";
         let remedy = "write `enforce: refuse` for a route whose operations must happen at most once";
-        fence.fault("once", Diagnostic::new(Code::Observed, message).remedy(remedy));
+        fence.report("once", Diagnostic::new(Code::Observed, message).with_remedy(remedy));
     }
 }

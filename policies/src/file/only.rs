@@ -9,7 +9,7 @@ use std::{
 use super::{block::MappingReader, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{KeyTemplate, Pointer, TemplateVariable, ValueSource, written_names},
+    key::{KeyTemplate, Pointer, TemplateVariable, ValueSource, format_names},
 };
 
 const FIELD: &str = "only";
@@ -17,13 +17,13 @@ const FIELD: &str = "only";
 /// A list and what is named of each of its items: the names before the number, and those after it.
 type ListLocation<'t> = (&'t [Box<str>], &'t [Box<str>]);
 
-pub(super) fn written(fence: &mut MappingReader) -> Option<usize> {
+pub(super) fn parse_only(fence: &mut MappingReader) -> Option<usize> {
     fence.value(FIELD, scalar::limit)
 }
 
 /// A variable that names some items of a list, where nobody says how many the list may have. `what` is what the messages
 /// call the template.
-pub(super) fn part_of_list(
+pub(super) fn partial_list_fault(
     what: impl Display,
     variable: &TemplateVariable,
     only: Option<usize>,
@@ -35,20 +35,20 @@ pub(super) fn part_of_list(
             format!("{what} names one of several parameters, and a request may have more than are named");
         let remedy =
             "let requests name one resource each, or take a list from a JSON body: `{body:/items/0/sku}`";
-        return Some(Diagnostic::new(Code::PartOfList, message).remedy(remedy));
+        return Some(Diagnostic::new(Code::PartOfList, message).with_remedy(remedy));
     }
     let pointer = variable.pointer()?;
     if let Some(name) = pointer.foreign_name() {
         let message = format!("{what} names a member that is called `{name}`, not each item of a list");
         let remedy = "name each item and say how many a list may have: `{body:/items/0/sku}` and `only: 1`";
-        return Some(Diagnostic::new(Code::PartOfList, message).remedy(remedy));
+        return Some(Diagnostic::new(Code::PartOfList, message).with_remedy(remedy));
     }
     let last = pointer.items().map(|item| item.index).max().filter(|_| only.is_none())?;
     let message =
         format!("{what} names item {last} of a list, and a list may have more items than are named");
     let remedy =
         format!("say how many it may have, and name each of them: `only: {}`", last.saturating_add(1));
-    Some(Diagnostic::new(Code::PartOfList, message).remedy(remedy))
+    Some(Diagnostic::new(Code::PartOfList, message).with_remedy(remedy))
 }
 
 /// True for `sku[]` and `sku[0]`, and false for `order[id]`.
@@ -61,9 +61,9 @@ fn is_item(parameter: &str) -> bool {
 pub(super) fn check(fence: &mut MappingReader, only: Option<usize>, groups: &[&[KeyTemplate]]) {
     let Some(only) = only else { return };
     let mut lists = 0;
-    for ((list, rest), indexes) in groups.iter().copied().flat_map(named) {
+    for ((list, rest), indexes) in groups.iter().copied().flat_map(indexes_by_list) {
         lists += 1;
-        let item = |index: usize| format!("{{body:{}/{index}{}}}", written_names(list), written_names(rest));
+        let item = |index: usize| format!("{{body:{}/{index}{}}}", format_names(list), format_names(rest));
         let (message, remedy) = if let Some(beyond) = indexes.range(only..).next() {
             let message = format!("`only: {only}` leaves no room for `{}`", item(*beyond));
             (message, format!("write `only: {}`", beyond.saturating_add(1)))
@@ -74,16 +74,16 @@ pub(super) fn check(fence: &mut MappingReader, only: Option<usize>, groups: &[&[
         } else {
             continue;
         };
-        fence.fault(FIELD, Diagnostic::new(Code::PartOfList, message).remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(Code::PartOfList, message).with_remedy(remedy));
     }
     if lists == 0 {
         let message = "`only` has no effect where no key is made of an item of a list";
         let remedy = "leave it out, or name the items: `{body:/items/0/sku}`";
-        fence.fault(FIELD, Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
     }
 }
 
-fn named(group: &[KeyTemplate]) -> BTreeMap<ListLocation<'_>, BTreeSet<usize>> {
+fn indexes_by_list(group: &[KeyTemplate]) -> BTreeMap<ListLocation<'_>, BTreeSet<usize>> {
     let mut named: BTreeMap<ListLocation<'_>, BTreeSet<usize>> = BTreeMap::new();
     for item in group.iter().flat_map(KeyTemplate::pointers).flat_map(Pointer::items) {
         named.entry((item.list, item.rest)).or_default().insert(item.index);

@@ -11,30 +11,30 @@ const FORWARD: [(&str, ForwardPolicy); 2] =
     [("never", ForwardPolicy::Never), ("holder", ForwardPolicy::Holder)];
 
 /// The `forward` of `block` itself. `reached`: the file has a peer listener.
-pub(super) fn written(block: &mut MappingReader, reached: bool) -> Option<ForwardPolicy> {
-    let written = block.word("forward", &FORWARD);
+pub(super) fn parse_forward(block: &mut MappingReader, reached: bool) -> Option<ForwardPolicy> {
+    let written = block.keyword("forward", &FORWARD);
     if written == Some(ForwardPolicy::Holder) && !reached {
         let message = "requests cannot be sent on to other gateways: the policy has no `peer`, \
                        which says where gateways reach each other";
         let remedy = "add `peer: {address: 0.0.0.0:9910, advertise: gw-1.internal:9910}` to the policy, or write `never`";
-        block.fault("forward", Diagnostic::new(Code::MissingField, message).remedy(remedy));
+        block.report("forward", Diagnostic::new(Code::MissingField, message).with_remedy(remedy));
     }
     written
 }
 
 /// The `forward` that is in force for a fence. Where no gateway keeps the key, there is nobody to send a request to.
 /// A value in `defaults` counts for the fences that can have it.
-pub(super) fn settled(
+pub(super) fn resolve_forward(
     fence: &mut MappingReader,
     terms: Option<ForwardPolicy>,
     settled: &Fence,
 ) -> ForwardPolicy {
     let forward = terms.unwrap_or_default();
-    match (forward, never(settled)) {
+    match (forward, no_forward_reason(settled)) {
         (ForwardPolicy::Holder, Some((why, remedy))) => {
             if fence.is_present("forward") {
                 let message = format!("`forward: holder` has no effect {why}");
-                fence.fault("forward", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+                fence.report("forward", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
             }
             ForwardPolicy::Never
         }
@@ -43,7 +43,7 @@ pub(super) fn settled(
 }
 
 /// Why no request of a fence is ever sent to another gateway, and the remedy.
-fn never(fence: &Fence) -> Option<(&'static str, &'static str)> {
+fn no_forward_reason(fence: &Fence) -> Option<(&'static str, &'static str)> {
     if fence.set {
         return Some(("on a set of keys", "leave it out: no gateway keeps a set after its request"));
     }

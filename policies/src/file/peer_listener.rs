@@ -22,7 +22,7 @@ pub(super) struct ParsedPeerListener {
 }
 
 impl ParsedPeerListener {
-    pub(super) fn door(&self) -> Option<BoundListener> {
+    pub(super) fn bound_listener(&self) -> Option<BoundListener> {
         let (address, place) = self.address?;
         Some(BoundListener {
             what: "the peer listener".into(),
@@ -46,7 +46,7 @@ fn settings(block: &mut MappingReader) -> ParsedPeerListener {
     let advertise = advertise(block, address, told);
     let tls = tls(block);
     if let Some(address) = address {
-        plain(block, address);
+        warn_plain_text(block, address);
     }
     let place = block.place_of("address");
     let peer = || Some(PeerListener { address: address?, advertise: advertise?, tls: tls? });
@@ -57,7 +57,7 @@ fn settings(block: &mut MappingReader) -> ParsedPeerListener {
 fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
     let bad = |remedy: String| {
         let message = format!("`{text}` is not a host and a port, which other gateways could connect to");
-        Err(Diagnostic::new(Code::BadAdvertise, message).remedy(remedy))
+        Err(Diagnostic::new(Code::BadAdvertise, message).with_remedy(remedy))
     };
     let bare = text.split_once("://").map_or(text, |(_, bare)| bare);
     let bare = bare.split('/').next().unwrap_or_default();
@@ -81,7 +81,7 @@ fn advertise(
 ) -> Option<String> {
     if let Some(told) = told {
         if let Some(address) = address {
-            unreachable(block, address, &told);
+            warn_unreachable(block, address, &told);
         }
         return Some(told.as_str().to_owned());
     }
@@ -96,12 +96,12 @@ fn advertise(
     let message = format!("`peer` has no `advertise`, and other gateways cannot connect to `{address}`");
     let remedy =
         format!("add `advertise: gw-1.internal:{port}`, with the name by which they reach this machine");
-    block.fault("address", Diagnostic::new(Code::MissingField, message).remedy(remedy));
+    block.report("address", Diagnostic::new(Code::MissingField, message).with_remedy(remedy));
     None
 }
 
 /// Reports an address that leads other gateways to themselves, or nowhere.
-fn unreachable(block: &mut MappingReader, address: SocketAddr, told: &CanonicalHost) {
+fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, told: &CanonicalHost) {
     let ip = told.ip();
     let nowhere = ip.is_some_and(|ip| ip.is_unspecified());
     let itself = told.name() == "localhost"
@@ -122,19 +122,19 @@ fn unreachable(block: &mut MappingReader, address: SocketAddr, told: &CanonicalH
     if nowhere {
         fault.severity = Severity::Error;
     }
-    block.fault("advertise", fault.remedy(remedy));
+    block.report("advertise", fault.with_remedy(remedy));
 }
 
 /// Reports a plain-text listener on the network: forwarded requests carry their bodies, and the pass that admits
 /// them.
-fn plain(block: &mut MappingReader, address: SocketAddr) {
+fn warn_plain_text(block: &mut MappingReader, address: SocketAddr) {
     if address.ip().is_loopback() || block.is_present("tls") {
         return;
     }
     let message =
         "requests from other gateways, and the pass that lets them in, cross the network as plain text";
     let remedy = "add `tls: {certificate_file: ..., key_file: ..., ca_file: ...}`";
-    block.fault("address", Diagnostic::new(Code::PlainPeer, message).remedy(remedy));
+    block.report("address", Diagnostic::new(Code::PlainPeer, message).with_remedy(remedy));
 }
 
 /// `None` where a fault says what is missing.

@@ -14,7 +14,7 @@ pub struct SourceMap {
 
 impl SourceMap {
     /// Reads a file that was loaded without errors.
-    pub fn of(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         Self { root: yaml::parse(text, &|_| None, &Diagnostics::default()) }
     }
 
@@ -46,13 +46,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_found_and_else_what_it_would_stand_in() {
-        let places = SourceMap::of("a:\n  b: [x, {c: \"${NOT_SET}\"}]\n");
+        let places = SourceMap::parse("a:\n  b: [x, {c: \"${NOT_SET}\"}]\n");
         let at = |way: &[&str]| places.find(way).map(|place| (place.line, place.column));
         assert_eq!(at(&["a", "b", "0"]), Some((2, 7)));
         assert_eq!(at(&["a", "b", "1", "c"]), Some((2, 14)));
         assert_eq!(at(&["a", "b", "7"]), at(&["a", "b"]));
         assert_eq!(at(&["a", "z", "0"]), Some((2, 3)));
         assert_eq!((at(&["z"]), at(&[])), (None, None));
-        assert_eq!(SourceMap::of("[").find(&["a"]), None);
+        assert_eq!(SourceMap::parse("[").find(&["a"]), None);
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincip
     if nodes.is_empty() {
         let fault = Diagnostic::new(Code::NoPrincipal, "nobody may hold a lease: the list is empty");
         let remedy = "write who may, or leave `leases` out: `{name: batch, bearer: {file: /run/secrets/batch}, keys: [\"job/*\"]}`";
-        leases.fault("principals", fault.remedy(remedy));
+        leases.report("principals", fault.with_remedy(remedy));
         return None;
     }
     let mut taken = SeenPrincipals::default();
@@ -61,13 +61,13 @@ fn principal(block: &mut MappingReader, taken: &mut SeenPrincipals) -> Option<Pa
     {
         let fault =
             Diagnostic::new(Code::SamePrincipal, format!("there is another principal `{name}` above"));
-        block.fault("name", fault.remedy("logs, limits and `{principal}` need one name for each"));
+        block.report("name", fault.with_remedy("logs, limits and `{principal}` need one name for each"));
     }
-    let (shows, shown) = shows(block).unzip();
+    let (shows, shown) = parse_credential(block).unzip();
     if let (Some(shows), Some(field), Some(name)) = (&shows, shown, &name) {
-        known_alike(block, field, (shows, name), taken);
+        check_duplicate(block, field, (shows, name), taken);
     }
-    let operator = block.word("operator", &[("true", true), ("false", false)]).unwrap_or_default();
+    let operator = block.keyword("operator", &[("true", true), ("false", false)]).unwrap_or_default();
     let keys = keys(block, name.as_deref(), operator);
     let shown = shown.map(|field| block.place_of(field))?;
     let principal = Principal { name: name?.into(), shows: shows?, keys: keys?, operator };
@@ -75,7 +75,7 @@ fn principal(block: &mut MappingReader, taken: &mut SeenPrincipals) -> Option<Pa
 }
 
 /// The credential of a principal, and the field that has it.
-fn shows(block: &mut MappingReader) -> Option<(PrincipalCredential, &'static str)> {
+fn parse_credential(block: &mut MappingReader) -> Option<(PrincipalCredential, &'static str)> {
     let example = "add `bearer: {file: /run/secrets/batch}`, or `certificate: {name: batch.internal}`";
     let meant = choice::exactly_one(block, &["bearer", "certificate"], example);
     let has = |field| meant == Some(field);
@@ -99,7 +99,7 @@ fn shows(block: &mut MappingReader) -> Option<(PrincipalCredential, &'static str
     Some((shows, field))
 }
 
-fn known_alike(
+fn check_duplicate(
     block: &mut MappingReader,
     field: &'static str,
     (shows, name): (&PrincipalCredential, &str),
@@ -116,7 +116,7 @@ fn known_alike(
         let message =
             format!("`{name}` and `{other}` show the same credential, so nobody can tell one from the other");
         let remedy = "give each a token or a certificate of its own, or make one principal of both";
-        block.fault(field, Diagnostic::new(Code::SamePrincipal, message).remedy(remedy));
+        block.report(field, Diagnostic::new(Code::SamePrincipal, message).with_remedy(remedy));
     } else {
         taken.shown.insert(compared, name.to_owned());
     }
@@ -130,7 +130,7 @@ fn keys(block: &mut MappingReader, name: Option<&str>, operator: bool) -> Option
     if keys.is_empty() && !operator {
         let fault = Diagnostic::new(Code::BadKeyPattern, "a principal without keys can hold no lease");
         let remedy = "write them, `keys: [\"job/*\"]`, or `operator: true` for one who looks after the leases of others";
-        block.fault("keys", fault.remedy(remedy));
+        block.report("keys", fault.with_remedy(remedy));
         return None;
     }
     Some(keys)
@@ -153,7 +153,8 @@ fn pattern(text: &str, principal: &str) -> Result<KeyPattern, Diagnostic> {
                 "write keys as they stand in `Fencing-Key`; a space is `%20` there".to_owned()
             }
         };
-        Diagnostic::new(Code::BadKeyPattern, format!("`{text}` is no pattern of keys: {bad}")).remedy(remedy)
+        Diagnostic::new(Code::BadKeyPattern, format!("`{text}` is no pattern of keys: {bad}"))
+            .with_remedy(remedy)
     })
 }
 
@@ -163,12 +164,13 @@ fn certificate_name(text: &str) -> Result<String, Diagnostic> {
     if good && !text.contains('*') {
         return Ok(text.to_owned());
     }
-    Err(Diagnostic::new(Code::BadName, format!("`{text}` is no name in a certificate"))
-        .remedy("write the whole common name, or one alternative name without its kind: `batch.internal`"))
+    Err(Diagnostic::new(Code::BadName, format!("`{text}` is no name in a certificate")).with_remedy(
+        "write the whole common name, or one alternative name without its kind: `batch.internal`",
+    ))
 }
 
 /// The credential of a principal has to reach the gateway, and should reach nobody else.
-pub(super) fn can_show(
+pub(super) fn check_credentials(
     leases: &mut MappingReader,
     principals: &[ParsedPrincipal],
     listener: Option<&Listener>,
@@ -185,7 +187,7 @@ pub(super) fn can_show(
             );
             let remedy =
                 "add `client_auth: optional` and `client_ca_file` to the listener's `tls`, or write `bearer`";
-            leases.fault_at(*shown, Diagnostic::new(Code::NoCertificates, message).remedy(remedy));
+            leases.report_at(*shown, Diagnostic::new(Code::NoCertificates, message).with_remedy(remedy));
         }
     }
     // A trusted proxy may speak TLS in our place.
@@ -194,6 +196,6 @@ pub(super) fn can_show(
         let message = "the tokens of principals, and the secrets of leases, cross the network as plain text";
         let remedy =
             "add `tls` to the listener, or `trusted_peers` if a proxy before it speaks TLS with clients";
-        leases.fault("principals", Diagnostic::new(Code::PlainLease, message).remedy(remedy));
+        leases.report("principals", Diagnostic::new(Code::PlainLease, message).with_remedy(remedy));
     }
 }

@@ -19,12 +19,12 @@ pub(super) fn probe(block: &mut MappingReader, expiry: ExpiryPolicy) -> Option<O
         (read.is_some() || !present).then(|| read.unwrap_or_default())
     };
     let (done, not_done) = (statuses("done"), statuses("not_done"));
-    let closes = block.word("closes", &[("true", true), ("false", false)]).unwrap_or(false);
+    let closes = block.keyword("closes", &[("true", true), ("false", false)]).unwrap_or(false);
     let timeout = block.value("timeout", scalar::time_limit).unwrap_or(Duration::from_secs(3));
     let (done, not_done) = (done?, not_done?);
-    undecided(block, &done, &not_done);
+    report_undecided(block, &done, &not_done);
     if !closes && expiry == ExpiryPolicy::Ignored && !not_done.is_empty() {
-        uncertain(block);
+        report_uncertain(block);
     }
     Some(OutcomeProbe { path: path?, done, not_done, closes, timeout })
 }
@@ -34,24 +34,27 @@ fn status(text: &str) -> Result<u16, Diagnostic> {
     scalar::status(text, 200..=499, "a status from 200 to 499 can say what became of an operation")
 }
 
-fn undecided(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
+fn report_undecided(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
     if done.is_empty() && not_done.is_empty() {
         let fault = Diagnostic::new(Code::BadProbe, "no answer to the probe would decide anything");
-        block.fault("done", fault.remedy("write `done: [200]`, and `not_done: [404]` if that is certain"));
+        block.report(
+            "done",
+            fault.with_remedy("write `done: [200]`, and `not_done: [404]` if that is certain"),
+        );
     }
     if let Some(both) = done.iter().find(|status| not_done.contains(status)) {
         let message = format!("status {both} means both that the operation was done and that it was not");
         let fault = Diagnostic::new(Code::BadProbe, message);
-        block.fault("not_done", fault.remedy("leave it out of one of the two lists"));
+        block.report("not_done", fault.with_remedy("leave it out of one of the two lists"));
     }
 }
 
 /// "Not done" is about the past. What a queue, a relay or a process that stands still has kept may arrive afterwards.
-fn uncertain(block: &mut MappingReader) {
+fn report_uncertain(block: &mut MappingReader) {
     let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
     let fault = Diagnostic::new(Code::UncertainNo, message);
     let remedy = "let the service close the name as it says so and write `closes: true`, or have late requests refused and write `upstream.not_after: enforced`, or leave `not_done` out";
-    block.fault("not_done", fault.remedy(remedy));
+    block.report("not_done", fault.with_remedy(remedy));
 }
 
 /// A path and query with at least one `{operation}`.
@@ -59,7 +62,7 @@ fn path(text: &str) -> Result<String, Diagnostic> {
     const VARIABLE: &str = "{operation}";
     let bad = |why: &str| {
         let fault = Diagnostic::new(Code::BadProbe, format!("`{text}` is not the path of a probe: {why}"));
-        Err(fault.remedy("write a path such as `/operations/{operation}` or `/find?id={operation}`"))
+        Err(fault.with_remedy("write a path such as `/operations/{operation}` or `/find?id={operation}`"))
     };
     let literal = text.replace(VARIABLE, "x");
     let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);

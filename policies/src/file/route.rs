@@ -72,7 +72,7 @@ impl ParsedRoute {
     }
 
     /// The route as a way to its upstream; `None` where a part of it is bad.
-    fn way(&self, upstreams: &Upstreams) -> Option<RouteAccess<'_>> {
+    fn access(&self, upstreams: &Upstreams) -> Option<RouteAccess<'_>> {
         let passage = match self.fence.as_ref()? {
             None => AccessKind::Open,
             Some(fenced) if fenced.fence.mode == ModeRule::Shared => AccessKind::Shared,
@@ -88,13 +88,13 @@ impl ParsedRoute {
     }
 
     /// The locks of the route, and the place that says where they lie.
-    pub(super) fn placings(&self) -> impl Iterator<Item = (&str, &LockPlacement, SourceSpan)> {
-        self.fenced().into_iter().flat_map(|(name, fenced)| {
+    pub(super) fn placements(&self) -> impl Iterator<Item = (&str, &LockPlacement, SourceSpan)> {
+        self.parsed_fence().into_iter().flat_map(|(name, fenced)| {
             fenced.fence.locks().map(move |(_, placing)| (name, placing, fenced.placed))
         })
     }
 
-    fn fenced(&self) -> Option<(&str, &ParsedFence)> {
+    fn parsed_fence(&self) -> Option<(&str, &ParsedFence)> {
         Some((self.name.as_deref().unwrap_or("?"), self.fence.as_ref()?.as_ref()?))
     }
 
@@ -103,12 +103,12 @@ impl ParsedRoute {
         &'r self,
         upstreams: &Upstreams,
     ) -> Option<(&'r str, &'r ParsedFence, Option<FencingLevel>)> {
-        let (name, fenced) = self.fenced()?;
+        let (name, fenced) = self.parsed_fence()?;
         Some((name, fenced, self.upstream.and_then(|id| upstreams.level(id))))
     }
 
-    pub(super) fn takes_bodies_in_full(&self) -> bool {
-        self.fenced().is_some_and(|(_, fenced)| fenced.fence.large_bodies == LargeBodyPolicy::Refuse)
+    pub(super) fn buffers_bodies(&self) -> bool {
+        self.parsed_fence().is_some_and(|(_, fenced)| fenced.fence.large_bodies == LargeBodyPolicy::Refuse)
     }
 
     pub(super) fn fenced_upstream(&self) -> Option<UpstreamId> {
@@ -131,7 +131,7 @@ pub(super) fn routes(
             let upstream = upstreams.named(block, "upstream");
             let matching = matching(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
-            let route = block.what().to_owned();
+            let route = block.name().to_owned();
             let naming = TemplateContext {
                 what: TemplateKind::Key,
                 route: &route,
@@ -148,29 +148,29 @@ pub(super) fn routes(
             } else if leased {
                 Some("beside `lease`")
             } else {
-                upstream.and_then(|id| upstreams.keeps_to_http(id))
+                upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
             let upgrade = upgrade(block, why);
             ParsedRoute { name, upstream, matching, fence, upgrade }
         };
-        MappingReader::read(Some(node), title(node), node.place, faults, read)
+        MappingReader::read(Some(node), display_title(node), node.place, faults, read)
     };
     let routes: Vec<ParsedRoute> =
         policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
     shadowed::check(&routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(), faults);
-    let ways = routes.iter().filter_map(|route| route.way(upstreams));
+    let ways = routes.iter().filter_map(|route| route.access(upstreams));
     bypass::check(&ways.collect::<Vec<_>>(), faults);
-    agree::check(&routes.iter().filter_map(ParsedRoute::fenced).collect::<Vec<_>>(), faults);
-    let lead = routes.iter().filter_map(|route| Some((route.fenced()?, route.upstream?)));
-    let fenced: Vec<_> = routes.iter().filter_map(ParsedRoute::fenced).collect();
+    agree::check(&routes.iter().filter_map(ParsedRoute::parsed_fence).collect::<Vec<_>>(), faults);
+    let lead = routes.iter().filter_map(|route| Some((route.parsed_fence()?, route.upstream?)));
+    let fenced: Vec<_> = routes.iter().filter_map(ParsedRoute::parsed_fence).collect();
     unlike_layouts::check(&fenced, faults);
     unlike_permits::check(&fenced, faults);
     let delayed = routes.iter().filter_map(|route| {
-        let (name, fenced) = route.fenced()?;
+        let (name, fenced) = route.parsed_fence()?;
         Some((name, fenced, upstreams.level(route.upstream?)?.delay()))
     });
     unlike_delays::check(&delayed.collect::<Vec<_>>(), faults);
-    agree::scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
+    agree::check_scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
     routes
 }
 
@@ -181,7 +181,10 @@ fn upgrade(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
         && !protocols.is_empty()
     {
         let fault = Diagnostic::new(Code::NoEffect, format!("`upgrade` has no effect {why}"));
-        route.fault("upgrade", fault.remedy("leave it out, or give these requests a route of their own"));
+        route.report(
+            "upgrade",
+            fault.with_remedy("leave it out, or give these requests a route of their own"),
+        );
     }
     protocols
 }
@@ -192,11 +195,11 @@ fn protocol(text: &str) -> Result<String, Diagnostic> {
         return Ok(text.to_ascii_lowercase());
     }
     let fault = Diagnostic::new(Code::BadUpgrade, format!("`{text}` is not a protocol to switch to"));
-    Err(fault.remedy("write `upgrade: [websocket]`"))
+    Err(fault.with_remedy("write `upgrade: [websocket]`"))
 }
 
 /// What messages call a route.
-fn title(node: &Node) -> String {
+fn display_title(node: &Node) -> String {
     let NodeValue::Mapping(entries) = &node.value else { return "a route".into() };
     match entries.iter().find(|(key, _)| key.text == "name").map(|(_, node)| &node.value) {
         Some(NodeValue::Scalar(name)) => format!("route `{}`", name.text),
@@ -209,7 +212,7 @@ fn name(block: &mut MappingReader, names: &mut HashSet<String>) -> Option<Arc<st
     let name = block.value("name", scalar::name)?;
     if !names.insert(name.clone()) {
         let fault = Diagnostic::new(Code::DuplicateRoute, format!("there is another route `{name}` above"));
-        block.fault("name", fault.remedy("logs and metrics need one name per route"));
+        block.report("name", fault.with_remedy("logs and metrics need one name per route"));
     }
     Some(name.into())
 }
@@ -234,7 +237,7 @@ fn methods(block: &mut MappingReader) -> Option<Vec<String>> {
     let methods = block.values("methods", method)?;
     if methods.is_empty() {
         let fault = Diagnostic::new(Code::BadMethod, "a route without a method takes no request");
-        block.fault("methods", fault.remedy("leave `methods` out to take them all"));
+        block.report("methods", fault.with_remedy("leave `methods` out to take them all"));
         return None;
     }
     Some(methods)
@@ -250,8 +253,8 @@ pub(super) fn method(text: &str) -> Result<String, Diagnostic> {
     }
     let fault = Diagnostic::new(Code::BadMethod, format!("`{text}` is not a method"));
     Err(match METHODS.contains(&&*upper) {
-        true => fault.remedy(format!("did you mean `{upper}`?")),
-        false => fault.remedy("a method is one upper-case word, such as `GET` or `POST`"),
+        true => fault.with_remedy(format!("did you mean `{upper}`?")),
+        false => fault.with_remedy("a method is one upper-case word, such as `GET` or `POST`"),
     })
 }
 
@@ -264,11 +267,11 @@ const METHODS: [&str; 12] = [
 fn path(block: &mut MappingReader) -> Option<PathTemplate> {
     let scalar = block.scalar("path")?;
     let parsed = PathTemplate::parse(&scalar.text);
-    if let (Ok(_), Some((span, remedy))) = (&parsed, foreign(&scalar.text)) {
+    if let (Ok(_), Some((span, remedy))) = (&parsed, foreign_syntax(&scalar.text)) {
         let sign = &scalar.text[span.clone()];
         let message = format!("`{sign}` means only itself in a path template");
         let fault = Diagnostic::new(Code::ForeignPattern, message).at(scalar.part(span));
-        block.faults().push(fault.remedy(remedy));
+        block.faults().push(fault.with_remedy(remedy));
     }
     parsed
         .map_err(|bad| {
@@ -284,14 +287,14 @@ fn path(block: &mut MappingReader) -> Option<PathTemplate> {
                 }
                 None => bad.why.to_owned(),
             };
-            block.faults().push(Diagnostic::new(Code::BadPath, message).at(place).remedy(remedy));
+            block.faults().push(Diagnostic::new(Code::BadPath, message).at(place).with_remedy(remedy));
         })
         .ok()
 }
 
 /// A segment that looks like a variable of another pattern language, and the right way to write it. What is malformed
 /// in any case is reported by the parser of templates.
-fn foreign(path: &str) -> Option<(Range<usize>, String)> {
+fn foreign_syntax(path: &str) -> Option<(Range<usize>, String)> {
     let mut at = 0;
     for segment in path.split('/') {
         let span = at..at + segment.len();

@@ -23,22 +23,22 @@ const MOST_MEMORY: u64 = 1 << 40;
 
 /// A duration from zero to a day, with a unit.
 pub(super) fn duration(text: &str) -> ParseResult<Duration> {
-    bounded(text, LONGEST, "a duration is at most a day, `24h`")
+    bounded_duration(text, LONGEST, "a duration is at most a day, `24h`")
 }
 
 /// How long something is remembered: up to 30 days, and not zero.
 pub(super) fn keep(text: &str) -> ParseResult<Duration> {
-    not_zero(text, bounded(text, LONGEST_KEPT, "`30days` is the most")?)
+    nonzero(text, bounded_duration(text, LONGEST_KEPT, "`30days` is the most")?)
 }
 
 /// A duration that is not zero.
 pub(super) fn time_limit(text: &str) -> ParseResult<Duration> {
-    not_zero(text, duration(text)?)
+    nonzero(text, duration(text)?)
 }
 
-fn bounded(text: &str, longest: Duration, remedy: &str) -> ParseResult<Duration> {
+fn bounded_duration(text: &str, longest: Duration, remedy: &str) -> ParseResult<Duration> {
     let bad = |remedy: String| {
-        Diagnostic::new(Code::BadDuration, format!("`{text}` is not a duration")).remedy(remedy)
+        Diagnostic::new(Code::BadDuration, format!("`{text}` is not a duration")).with_remedy(remedy)
     };
     if is_bare_number(text) {
         return Err(bad(format!("add a unit: `{text}s` or `{text}ms`")));
@@ -51,7 +51,7 @@ fn bounded(text: &str, longest: Duration, remedy: &str) -> ParseResult<Duration>
     Ok(duration)
 }
 
-fn not_zero(text: &str, duration: Duration) -> ParseResult<Duration> {
+fn nonzero(text: &str, duration: Duration) -> ParseResult<Duration> {
     match duration {
         Duration::ZERO => Err(out_of_range(text, "with no time at all, nothing ever succeeds")),
         duration => Ok(duration),
@@ -60,20 +60,21 @@ fn not_zero(text: &str, duration: Duration) -> ParseResult<Duration> {
 
 /// A number of bytes with a unit, up to 1 GiB.
 pub(super) fn size(text: &str) -> ParseResult<usize> {
-    sized(text, LARGEST, "a size is at most `1GiB`")
+    parse_size(text, LARGEST, "a size is at most `1GiB`")
 }
 
 /// Memory of a process.
 pub(super) fn memory(text: &str) -> ParseResult<usize> {
-    match sized(text, MOST_MEMORY, "memory is at most `1TiB`")? {
+    match parse_size(text, MOST_MEMORY, "memory is at most `1TiB`")? {
         0 => Err(out_of_range(text, "with no memory at all, no body is taken")),
         bytes => Ok(bytes),
     }
 }
 
-fn sized(text: &str, largest: u64, remedy: &str) -> ParseResult<usize> {
-    let bad =
-        |remedy: String| Diagnostic::new(Code::BadSize, format!("`{text}` is not a size")).remedy(remedy);
+fn parse_size(text: &str, largest: u64, remedy: &str) -> ParseResult<usize> {
+    let bad = |remedy: String| {
+        Diagnostic::new(Code::BadSize, format!("`{text}` is not a size")).with_remedy(remedy)
+    };
     if is_bare_number(text) {
         return Err(bad(format!("add a unit: `{text}B` or `{text}KiB`")));
     }
@@ -97,7 +98,7 @@ pub(super) fn head_size(text: &str) -> ParseResult<usize> {
 pub(super) fn count(text: &str) -> ParseResult<usize> {
     if !is_bare_number(text) {
         let fault = Diagnostic::new(Code::BadCount, format!("`{text}` is not a whole number"));
-        return Err(fault.remedy("write digits only, such as `100`"));
+        return Err(fault.with_remedy("write digits only, such as `100`"));
     }
     text.parse::<u32>()
         .ok()
@@ -120,11 +121,11 @@ pub(super) fn address(text: &str) -> ParseResult<SocketAddr> {
         let fault = Diagnostic::new(Code::BadAddress, message);
         let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
         match (host, port.parse::<u16>()) {
-            ("localhost", Ok(port)) => fault.remedy(format!("write `127.0.0.1:{port}`")),
+            ("localhost", Ok(port)) => fault.with_remedy(format!("write `127.0.0.1:{port}`")),
             ("" | "*", Ok(port)) => {
-                fault.remedy(format!("write `127.0.0.1:{port}`, or `0.0.0.0:{port}` for all addresses"))
+                fault.with_remedy(format!("write `127.0.0.1:{port}`, or `0.0.0.0:{port}` for all addresses"))
             }
-            _ => fault.remedy("write both, such as `127.0.0.1:8080` or `[::1]:8080`"),
+            _ => fault.with_remedy("write both, such as `127.0.0.1:8080` or `[::1]:8080`"),
         }
     })
 }
@@ -151,7 +152,7 @@ pub(super) fn endpoint(text: &str) -> ParseResult<(Scheme, String)> {
     let host = authority.and_then(|authority| CanonicalHost::parse(authority).ok());
     let bad = || {
         let message = format!("`{text}` is not an endpoint");
-        Diagnostic::new(Code::BadEndpoint, message).remedy(
+        Diagnostic::new(Code::BadEndpoint, message).with_remedy(
             "write `http://host:port` or `https://host:port`, without a path, or `unix:/path/of/socket`",
         )
     };
@@ -178,16 +179,16 @@ pub(super) fn server(text: &str) -> ParseResult<String> {
             let (servers, root) = text.split_once('/').unwrap_or((text, ""));
             let servers = servers.replace(',', ", ");
             match (servers.contains(','), root) {
-                _ if servers.is_empty() || servers.ends_with(':') => fault.remedy("write `host:2181`"),
-                (false, "") => fault.remedy("write `host:2181`"),
-                (true, "") => fault.remedy(format!("write each by itself: `servers: [{servers}]`")),
+                _ if servers.is_empty() || servers.ends_with(':') => fault.with_remedy("write `host:2181`"),
+                (false, "") => fault.with_remedy("write `host:2181`"),
+                (true, "") => fault.with_remedy(format!("write each by itself: `servers: [{servers}]`")),
                 (false, root) => {
                     let root = root.trim_end_matches('/');
-                    fault.remedy(format!("write `{servers}`, and `root: /{root}` beside `servers`"))
+                    fault.with_remedy(format!("write `{servers}`, and `root: /{root}` beside `servers`"))
                 }
                 (true, root) => {
                     let root = root.trim_end_matches('/');
-                    fault.remedy(format!("write `servers: [{servers}]`, and beside it `root: /{root}`"))
+                    fault.with_remedy(format!("write `servers: [{servers}]`, and beside it `root: /{root}`"))
                 }
             }
         })
@@ -197,7 +198,7 @@ pub(super) fn server(text: &str) -> ParseResult<String> {
 pub(super) fn root(text: &str) -> ParseResult<String> {
     let bad = |why| {
         Err(Diagnostic::new(Code::BadRoot, format!("`{text}` cannot be the root: {why}"))
-            .remedy("write a path such as `/fencegate/payments`"))
+            .with_remedy("write a path such as `/fencegate/payments`"))
     };
     let Some(tail) = text.strip_prefix('/') else { return bad("it does not begin with `/`") };
     let named = |segment: &str| !matches!(segment, "" | "." | "..");
@@ -218,7 +219,7 @@ pub(super) fn file(text: &str) -> ParseResult<PathBuf> {
         return Ok(text.into());
     }
     Err(Diagnostic::new(Code::BadFile, format!("`{text}` is not an absolute path"))
-        .remedy("write the whole path, from the first `/` on"))
+        .with_remedy("write the whole path, from the first `/` on"))
 }
 
 /// An HTTP status out of `range`.
@@ -226,7 +227,7 @@ pub(super) fn status(text: &str, range: RangeInclusive<u16>, remedy: &str) -> Pa
     let status = if is_bare_number(text) && text.len() == 3 { text.parse().ok() } else { None };
     status.filter(|status| range.contains(status)).ok_or_else(|| {
         Diagnostic::new(Code::BadStatus, format!("`{text}` is not a status that can stand here"))
-            .remedy(remedy)
+            .with_remedy(remedy)
     })
 }
 
@@ -239,11 +240,11 @@ pub(super) fn name(text: &str) -> ParseResult<String> {
         return Ok(text.to_owned());
     }
     Err(Diagnostic::new(Code::BadName, format!("`{text}` is not a name"))
-        .remedy("a name is a letter, then letters, digits, `-`, `_` and `.`, at most 64 in all"))
+        .with_remedy("a name is a letter, then letters, digits, `-`, `_` and `.`, at most 64 in all"))
 }
 
 /// A duration as a user would write it, to the millisecond.
-pub(super) fn written(duration: Duration) -> String {
+pub(super) fn format_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     humantime::format_duration(Duration::from_millis(millis)).to_string()
 }
@@ -253,7 +254,7 @@ fn is_bare_number(text: &str) -> bool {
 }
 
 pub(super) fn out_of_range(text: &str, remedy: &str) -> Diagnostic {
-    Diagnostic::new(Code::OutOfRange, format!("`{text}` is out of range")).remedy(remedy)
+    Diagnostic::new(Code::OutOfRange, format!("`{text}` is out of range")).with_remedy(remedy)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(super) fn tls(listener: &mut MappingReader) -> Option<ListenerTls> {
     let read = listener.inner("tls", |block| {
         let certificates = certificates(block, written);
         let client_auth = client_auth(block);
-        let min_version = block.word("min_version", &VERSIONS).unwrap_or(TlsVersion::Tls12);
+        let min_version = block.keyword("min_version", &VERSIONS).unwrap_or(TlsVersion::Tls12);
         Some(ListenerTls { certificates: certificates?, client_auth, min_version })
     });
     read.flatten().filter(|_| written)
@@ -25,13 +25,14 @@ fn certificates(block: &mut MappingReader, written: bool) -> Option<Vec<Certific
     if nodes.is_empty() && written {
         let fault = Diagnostic::new(Code::MissingField, "a listener with `tls` shows no certificate");
         let example = "add `certificates: [{certificate_file: /etc/fencegate/tls.pem, key_file: /etc/fencegate/tls.key}]`";
-        block.fault("certificates", fault.remedy(example));
+        block.report("certificates", fault.with_remedy(example));
     }
-    let pairs: Vec<Option<CertificateFiles>> = nodes.iter().map(|node| pair(block, node)).collect();
+    let pairs: Vec<Option<CertificateFiles>> =
+        nodes.iter().map(|node| certificate_files(block, node)).collect();
     pairs.into_iter().collect()
 }
 
-fn pair(within: &MappingReader, node: &Node) -> Option<CertificateFiles> {
+fn certificate_files(within: &MappingReader, node: &Node) -> Option<CertificateFiles> {
     MappingReader::read(Some(node), "a certificate", node.place, within.faults(), |block| {
         block.require("certificate_file", "certificate_file: /etc/fencegate/tls.pem");
         block.require("key_file", "key_file: /etc/fencegate/tls.key");
@@ -55,14 +56,14 @@ fn client_auth(block: &mut MappingReader) -> ClientAuth {
         ("optional", ClientAuthMode::Optionally),
         ("required", ClientAuthMode::Always),
     ];
-    let asked = block.word("client_auth", &words).unwrap_or(ClientAuthMode::Not);
+    let asked = block.keyword("client_auth", &words).unwrap_or(ClientAuthMode::Not);
     let authorities = block.value("client_ca_file", scalar::file);
     match (asked, authorities) {
         (ClientAuthMode::Not, None) => ClientAuth::Off,
         (ClientAuthMode::Not, Some(_)) => {
             let message = "`client_ca_file` has no effect while clients are not asked for a certificate";
             let remedy = "add `client_auth: required`, or `optional`";
-            block.fault("client_ca_file", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+            block.report("client_ca_file", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
             ClientAuth::Off
         }
         (ClientAuthMode::Optionally, Some(path)) => ClientAuth::Optional(path),
@@ -73,7 +74,7 @@ fn client_auth(block: &mut MappingReader) -> ClientAuth {
                 let message =
                     "clients are asked for a certificate, and it is not said whose signature counts";
                 let remedy = "add `client_ca_file: /etc/fencegate/clients.pem`";
-                block.fault("client_auth", Diagnostic::new(Code::MissingField, message).remedy(remedy));
+                block.report("client_auth", Diagnostic::new(Code::MissingField, message).with_remedy(remedy));
             }
             ClientAuth::Off
         }

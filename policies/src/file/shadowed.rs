@@ -29,18 +29,18 @@ pub(super) struct RoutePattern<'r> {
 pub(super) fn check(routes: &[RoutePattern], faults: &Diagnostics) {
     let mut earlier = RouteTrie::new();
     for (index, route) in routes.iter().enumerate() {
-        if let Some(takers) = takers(&earlier, routes, route) {
+        if let Some(takers) = covering_routes(&earlier, routes, route) {
             let takers: Vec<String> = takers.iter().map(|taker| format!("`{}`", taker.name)).collect();
             let message = format!("no request can reach route `{}`", route.name);
             let remedy = format!("all are taken by {} above: move this route up", takers.join(" and "));
-            faults.push(Diagnostic::new(Code::Unreachable, message).at(route.place).remedy(remedy));
+            faults.push(Diagnostic::new(Code::Unreachable, message).at(route.place).with_remedy(remedy));
         }
         earlier.insert(index, route.path);
     }
 }
 
 /// The routes above that together take all requests of `late`; `None` where some request reaches `late`.
-fn takers<'a, 'r>(
+fn covering_routes<'a, 'r>(
     earlier: &RouteTrie,
     routes: &'a [RoutePattern<'r>],
     late: &RoutePattern,
@@ -49,9 +49,9 @@ fn takers<'a, 'r>(
     let covering = |takes: &dyn Fn(&[String]) -> bool| {
         let covers = |index: usize| {
             let route: &RoutePattern = &routes[index];
-            takes(route.methods) && route.conditions.cover(late.conditions)
+            takes(route.methods) && route.conditions.covers(late.conditions)
         };
-        earlier.first(&path, covers).map(|index| &routes[index])
+        earlier.find_covering(&path, covers).map(|index| &routes[index])
     };
     if late.methods.is_empty() {
         return Some(vec![covering(&|methods| methods.is_empty())?]);

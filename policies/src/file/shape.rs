@@ -4,7 +4,7 @@ use super::yaml::{Node, NodeValue};
 use crate::diagnose::Diagnostic;
 
 /// The remedy where a mapping of known fields belongs.
-pub(super) fn fields(what: &str, other: &NodeValue, known: &[&str]) -> String {
+pub(super) fn mapping_remedy(what: &str, other: &NodeValue, known: &[&str]) -> String {
     if let (NodeValue::Scalar(scalar), "`once`") = (other, what)
         && scalar.text == "true"
     {
@@ -15,7 +15,7 @@ pub(super) fn fields(what: &str, other: &NodeValue, known: &[&str]) -> String {
 }
 
 /// The remedy where a mapping of names that the user chooses belongs.
-pub(super) fn names(other: &NodeValue) -> String {
+pub(super) fn entries_remedy(other: &NodeValue) -> String {
     match other {
         NodeValue::List(items) => match items.iter().find_map(name_of) {
             Some(name) => {
@@ -32,10 +32,10 @@ pub(super) fn names(other: &NodeValue) -> String {
 fn name_of(item: &Node) -> Option<&str> {
     let NodeValue::Mapping(entries) = &item.value else { return None };
     let named = entries.iter().find(|(key, _)| key.text == "name");
-    named.and_then(|(_, node)| text(node))
+    named.and_then(|(_, node)| scalar_text(node))
 }
 
-pub(super) fn list(other: &NodeValue) -> String {
+pub(super) fn list_remedy(other: &NodeValue) -> String {
     // Within a list these characters have a meaning of their own.
     let quoted =
         |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
@@ -66,41 +66,41 @@ fn connect_string(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-pub(super) fn single(other: &NodeValue) -> String {
+pub(super) fn scalar_remedy(other: &NodeValue) -> String {
     match other {
         NodeValue::List(items) => match items.as_slice() {
-            [one] => {
-                text(one).map_or_else(alone, |one| format!("write `\"{one}\"`, without a list around it"))
-            }
-            _ => alone(),
+            [one] => scalar_text(one).map_or_else(single_value_remedy, |one| {
+                format!("write `\"{one}\"`, without a list around it")
+            }),
+            _ => single_value_remedy(),
         },
         // YAML reads a template without quotes as a mapping.
         NodeValue::Mapping(entries) => match entries.as_slice() {
             [(key, Node { value: NodeValue::Nothing, .. })] => {
                 format!("put it in quotes: `\"{{{}}}\"`", key.text)
             }
-            _ => alone(),
+            _ => single_value_remedy(),
         },
-        _ => alone(),
+        _ => single_value_remedy(),
     }
 }
 
-fn alone() -> String {
+fn single_value_remedy() -> String {
     "write one value, in quotes if it has one of `{}[],`".into()
 }
 
 /// Adds the remedy for a value that names a variable without braces, as a shell does.
-pub(super) fn without_braces(written: &str, fault: Diagnostic) -> Diagnostic {
+pub(super) fn with_braces_remedy(written: &str, fault: Diagnostic) -> Diagnostic {
     let name = written.split_once('$').map(|(_, rest)| rest).unwrap_or_default();
     let end = name.find(|character: char| !character.is_ascii_alphanumeric() && character != '_');
     let name = &name[..end.unwrap_or(name.len())];
     match name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
-        true => fault.remedy(format!("a variable of the environment stands in braces: `${{{name}}}`")),
+        true => fault.with_remedy(format!("a variable of the environment stands in braces: `${{{name}}}`")),
         false => fault,
     }
 }
 
-fn text(node: &Node) -> Option<&str> {
+fn scalar_text(node: &Node) -> Option<&str> {
     match &node.value {
         NodeValue::Scalar(scalar) => Some(&scalar.text),
         _ => None,

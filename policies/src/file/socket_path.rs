@@ -9,7 +9,7 @@ const LONGEST: usize = 103;
 pub(super) fn path_in<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnostic> {
     let bad = |why: &str, remedy: &str| {
         let message = format!("`{text}` is not the address of a unix socket: {why}");
-        Err(Diagnostic::new(Code::BadSocketPath, message).remedy(remedy))
+        Err(Diagnostic::new(Code::BadSocketPath, message).with_remedy(remedy))
     };
     let written = "write the whole path, such as `unix:/run/fencegate/guard.sock`";
     let named = |segment: &str| !matches!(segment, "" | "." | "..");

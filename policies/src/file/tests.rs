@@ -250,7 +250,7 @@ fn who_remembers_operations_follows_from_the_upstream() {
         let fence = format!("order/{{path.order_id}}\", once: {{{once}}}");
         let text = MINIMAL.replace("fencing: none", level).replace("order/{path.order_id}\"", &fence);
         let fence = plan(&text).routes.routes()[0].fence.clone().expect("fenced");
-        assert!(fence.once("GET").is_some() && fence.once("POST").is_some());
+        assert!(fence.once_rule("GET").is_some() && fence.once_rule("POST").is_some());
         fence.once.expect("operations")
     };
     let default = once("fencing: none", "");

@@ -27,7 +27,7 @@ pub(super) fn verification(guard: &mut MappingReader) -> Option<TicketVerificati
     if !guard.is_present("tickets") {
         let message = "without `tickets`, whoever reaches the guard can make up a token and shut others out";
         let remedy = "add `tickets: {public_keys_file: /etc/fencegate/ticket-keys.json}`";
-        guard.fault("tickets", Diagnostic::new(Code::NoTickets, message).remedy(remedy));
+        guard.report("tickets", Diagnostic::new(Code::NoTickets, message).with_remedy(remedy));
         return None;
     }
     guard.inner("tickets", |block| {
@@ -50,5 +50,5 @@ fn url(text: &str) -> Result<String, Diagnostic> {
     }
     let message = format!("`{text}` is not the address of a key set");
     Err(Diagnostic::new(Code::BadUrl, message)
-        .remedy("write `http://host:port/path`; a file is safer: `public_keys_file`"))
+        .with_remedy("write `http://host:port/path`; a file is safer: `public_keys_file`"))
 }

@@ -20,7 +20,7 @@ pub(super) struct ParsedEndpoints {
 }
 
 /// `endpoints` as written; `field` is their field.
-pub(super) fn reached(
+pub(super) fn parse_endpoints(
     block: &mut MappingReader,
     endpoints: Vec<(Scheme, String)>,
     field: &'static str,
@@ -30,15 +30,15 @@ pub(super) fn reached(
         let message = "some endpoints are `https://` and others are not";
         let fault = Diagnostic::new(Code::MixedSchemes, message);
         // A request or lock cannot say which kind of endpoint it may use.
-        block.fault(field, fault.remedy("make an upstream of each kind"));
+        block.report(field, fault.with_remedy("make an upstream of each kind"));
     }
     let secured = https > 0;
     if !secured && block.is_present("tls") {
         let fault = Diagnostic::new(Code::NoEffect, "`tls` has no effect without an `https://` endpoint");
-        block.fault("tls", fault.remedy("write `https://` in the endpoints, or leave `tls` out"));
+        block.report("tls", fault.with_remedy("write `https://` in the endpoints, or leave `tls` out"));
     }
     let tls = block.inner("tls", tls)?;
-    let protocol = block.word("protocol", &PROTOCOLS).unwrap_or_default();
+    let protocol = block.keyword("protocol", &PROTOCOLS).unwrap_or_default();
     let endpoints = endpoints.into_iter().map(|(_, authority)| authority.into()).collect();
     Some(ParsedEndpoints { endpoints, tls: secured.then_some(tls), protocol })
 }
@@ -70,7 +70,7 @@ fn client(block: &mut MappingReader) -> Option<ClientCertificate> {
         if block.is_present(one) && !block.is_present(other) {
             let message = format!("`{one}` is there without `{other}`");
             let fault = Diagnostic::new(Code::MissingField, message);
-            block.fault(one, fault.remedy(format!("add `{other}`: neither is of use alone")));
+            block.report(one, fault.with_remedy(format!("add `{other}`: neither is of use alone")));
         }
     }
     chain.zip(key).map(|(chain, key)| ClientCertificate { chain, key })
@@ -81,6 +81,6 @@ fn server_name(text: &str) -> Result<String, Diagnostic> {
     let host = CanonicalHost::parse(text).ok().filter(|host| host.port().is_none());
     host.map(|host| host.name().to_owned()).ok_or_else(|| {
         let fault = Diagnostic::new(Code::BadServerName, format!("`{text}` is not the name of a server"));
-        fault.remedy("write the host as it stands in the certificate, such as `orders.internal`")
+        fault.with_remedy("write the host as it stands in the certificate, such as `orders.internal`")
     })
 }

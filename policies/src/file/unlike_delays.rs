@@ -19,11 +19,12 @@ pub(super) fn check(fences: &[(&str, &ParsedFence, Option<Duration>)], faults: &
     }
     for (at, (route, fenced, delay)) in fences.iter().enumerate() {
         let mut above = fences[..at].iter().filter(|(.., known)| known != delay);
-        let Some((other, _, known)) = above.find(|(_, above, _)| share(&above.fence, &fenced.fence)) else {
+        let Some((other, _, known)) = above.find(|(_, above, _)| may_share_key(&above.fence, &fenced.fence))
+        else {
             continue;
         };
         let how = |delay: Option<Duration>| match delay {
-            Some(delay) => format!("a delay of {}", scalar::written(delay)),
+            Some(delay) => format!("a delay of {}", scalar::format_duration(delay)),
             None => "no delay".to_owned(),
         };
         let message = format!(
@@ -32,12 +33,13 @@ pub(super) fn check(fences: &[(&str, &ParsedFence, Option<Duration>)], faults: &
             how(*delay)
         );
         let remedy = "write `fencing: delay` and the same `delay` on both upstreams, or give their keys different first words";
-        faults.push(Diagnostic::new(Code::UnlikeDelay, message).at(fenced.placed).remedy(remedy));
+        faults.push(Diagnostic::new(Code::UnlikeDelay, message).at(fenced.placed).with_remedy(remedy));
     }
 }
 
-fn share(one: &Fence, other: &Fence) -> bool {
-    let meet =
-        |one: &KeyTemplate, other: &KeyTemplate| one.glob().meets(&other.glob()) == GlobRelation::Overlapping;
+fn may_share_key(one: &Fence, other: &Fence) -> bool {
+    let meet = |one: &KeyTemplate, other: &KeyTemplate| {
+        one.glob().relation_to(&other.glob()) == GlobRelation::Overlapping
+    };
     one.keys.iter().any(|key| other.keys.iter().any(|theirs| meet(key, theirs)))
 }

@@ -10,14 +10,14 @@ use super::{
     faults::Diagnostics,
     key::HOP_BY_HOP,
     scalar::{self, Scheme},
-    tls::{ParsedEndpoints, reached},
+    tls::{ParsedEndpoints, parse_endpoints},
     yaml::{MappingKey, Node},
 };
 use crate::{
     diagnose::{Code, Diagnostic, SourceSpan},
     plan::{
         EndpointSettings, ExpiryPolicy, FencingLevel, ReservedFields, Service, ServiceId, TokenFields,
-        UnfinishedStatuses, Upstream, UpstreamId, UpstreamProtocol, plain, services,
+        UnfinishedStatuses, Upstream, UpstreamId, UpstreamProtocol, group_services, normalize,
     },
     spelling::is_token,
 };
@@ -64,8 +64,8 @@ impl<'n> Upstreams<'n> {
     pub(super) fn read(policy: &mut MappingReader<'n>) -> Self {
         let faults = policy.faults();
         let entries = policy.entries("upstreams").iter();
-        let all: Vec<UpstreamEntry> = entries.map(|(key, node)| entry(key, node, faults)).collect();
-        Self { services: services(all.iter().map(UpstreamEntry::endpoints)), all }
+        let all: Vec<UpstreamEntry> = entries.map(|(key, node)| parse_entry(key, node, faults)).collect();
+        Self { services: group_services(all.iter().map(UpstreamEntry::endpoints)), all }
     }
 
     /// The upstream that a field of `block` names.
@@ -76,9 +76,10 @@ impl<'n> Upstreams<'n> {
                 let known: Vec<&str> = self.all.iter().map(|entry| entry.name).collect();
                 let fault = Diagnostic::new(Code::UnknownUpstream, format!("there is no upstream `{name}`"));
                 match known.is_empty() {
-                    true => fault
-                        .remedy(format!("add `upstreams: {{{name}: {{endpoints: [...], fencing: ...}}}}`")),
-                    false => fault.known(name, &known, str::to_owned),
+                    true => fault.with_remedy(format!(
+                        "add `upstreams: {{{name}: {{endpoints: [...], fencing: ...}}}}`"
+                    )),
+                    false => fault.suggest(name, &known, str::to_owned),
                 }
             })
         })
@@ -90,7 +91,7 @@ impl<'n> Upstreams<'n> {
     }
 
     /// Why a connection to the upstream cannot become a tunnel.
-    pub(super) fn keeps_to_http(&self, id: UpstreamId) -> Option<&'static str> {
+    pub(super) fn no_tunnel_reason(&self, id: UpstreamId) -> Option<&'static str> {
         let upstream = self.all[id.0].upstream.as_ref()?;
         match (upstream.fencing, upstream.protocol) {
             (FencingLevel::Guard, _) => Some("before a guard, which lets in one request at a time"),
@@ -113,17 +114,17 @@ impl<'n> Upstreams<'n> {
     }
 
     /// The plan's upstreams; `None` where one of them is bad.
-    pub(super) fn all(self) -> Option<Vec<Upstream>> {
+    pub(super) fn into_upstreams(self) -> Option<Vec<Upstream>> {
         self.all.into_iter().map(|entry| entry.upstream).collect()
     }
 
     /// The upstreams without a mistake, and the place of each one's response timeout.
-    pub(super) fn read_well(&self) -> impl Iterator<Item = (&Upstream, SourceSpan)> {
+    pub(super) fn valid_upstreams(&self) -> impl Iterator<Item = (&Upstream, SourceSpan)> {
         self.all.iter().filter_map(|entry| Some((entry.upstream.as_ref()?, entry.place)))
     }
 
     pub(super) fn reserved_fields(&self) -> ReservedFields {
-        ReservedFields::with(self.read_well().flat_map(|(upstream, _)| renamed(upstream)))
+        ReservedFields::new(self.valid_upstreams().flat_map(|(upstream, _)| gateway_fields(upstream)))
     }
 
     /// `upstreams` are those to which some route fences requests.
@@ -140,12 +141,12 @@ impl<'n> Upstreams<'n> {
 }
 
 /// The names of the fields that only the gateway writes to the upstream.
-pub(super) fn renamed(upstream: &Upstream) -> impl Iterator<Item = String> + use<> {
+pub(super) fn gateway_fields(upstream: &Upstream) -> impl Iterator<Item = String> + use<> {
     let TokenFields { token, number } = upstream.fields.clone();
     [token, number].into_iter().chain(upstream.operation_field.as_deref().map(str::to_owned))
 }
 
-fn entry<'n>(key: &'n MappingKey, node: &'n Node, faults: &'n Diagnostics) -> UpstreamEntry<'n> {
+fn parse_entry<'n>(key: &'n MappingKey, node: &'n Node, faults: &'n Diagnostics) -> UpstreamEntry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
     // Once all is read, the response timeout is needed again. A mapping by itself knows only the place of its name.
     let read = |block: &mut MappingReader| (settings(block, name), block.place_of("response_timeout"));
@@ -166,57 +167,57 @@ const LEVELS: [(&str, FencingLevel); 4] = [
 fn settings(block: &mut MappingReader, name: Option<String>) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
-    let reached = reached(block, written.clone().unwrap_or_default(), "endpoints");
+    let reached = parse_endpoints(block, written.clone().unwrap_or_default(), "endpoints");
     // `fencing` has no default: who compares the tokens decides what the lock is worth.
     block.require("fencing", "fencing: none");
-    let fencing = block.word("fencing", &LEVELS);
+    let fencing = block.keyword("fencing", &LEVELS);
     let fencing = delay::level(block, fencing);
-    let expiry = heeded(block, fencing);
-    let direct = direct(block, fencing, expiry);
+    let expiry = parse_expiry(block, fencing);
+    let direct = parse_direct(block, fencing, expiry);
     let patience = match fencing {
         // A guard lets a request wait for older executions before it forwards the request.
         Some(FencingLevel::Guard) => 45,
         // The default session timeout less its margin: without a comparison of tokens the lock is all there is.
         Some(FencingLevel::None) => 9,
         // A timeout longer than the delay is a mistake only if the file writes it. The default stays below.
-        Some(FencingLevel::Delay(delay)) => delay::patience(delay),
+        Some(FencingLevel::Delay(delay)) => delay::default_timeout_secs(delay),
         Some(FencingLevel::Upstream) | None => 15,
     };
     let terms = UpstreamSettings::read(block, patience);
     if let Some(terms) = &terms {
-        terms.about_hops(block, fencing);
+        terms.check_hops(block, fencing);
     }
     written?;
     let upstream = terms?.upstream(name?.into(), reached?, fencing?, (direct, expiry));
-    delay::covers(block, &upstream);
+    delay::check_covers(block, &upstream);
     Some(upstream)
 }
 
 /// Whether somebody refuses a dispatch that comes too late.
 fn expiry(block: &mut MappingReader) -> ExpiryPolicy {
     let words = [("ignored", ExpiryPolicy::Ignored), ("enforced", ExpiryPolicy::Enforced)];
-    block.word("not_after", &words).unwrap_or_default()
+    block.keyword("not_after", &words).unwrap_or_default()
 }
 
 /// A guard heeds the field in any case, and whoever compares tokens needs no moment.
-fn heeded(block: &mut MappingReader, fencing: Option<FencingLevel>) -> ExpiryPolicy {
+fn parse_expiry(block: &mut MappingReader, fencing: Option<FencingLevel>) -> ExpiryPolicy {
     let written = expiry(block);
     if let Some(fencing @ (FencingLevel::Guard | FencingLevel::Upstream)) = fencing
         && block.is_present("not_after")
     {
-        let message = format!("`not_after` has no effect with `fencing: {}`", fencing.word());
+        let message = format!("`not_after` has no effect with `fencing: {}`", fencing.as_str());
         let remedy = match fencing {
             FencingLevel::Guard => "leave it out: write it in the guard's file, below `upstream`",
             _ => "leave it out: a service that compares tokens refuses the late ones",
         };
-        block.fault("not_after", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+        block.report("not_after", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
         return ExpiryPolicy::Ignored;
     }
     written
 }
 
-fn direct(block: &mut MappingReader, fencing: Option<FencingLevel>, expiry: ExpiryPolicy) -> bool {
-    let direct = block.word("direct", &[("true", true), ("false", false)]);
+fn parse_direct(block: &mut MappingReader, fencing: Option<FencingLevel>, expiry: ExpiryPolicy) -> bool {
+    let direct = block.keyword("direct", &[("true", true), ("false", false)]);
     if expiry == ExpiryPolicy::Enforced
         && matches!(fencing, Some(FencingLevel::None | FencingLevel::Delay(_)))
     {
@@ -225,17 +226,18 @@ fn direct(block: &mut MappingReader, fencing: Option<FencingLevel>, expiry: Expi
     if let Some(fencing @ (FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream)) = fencing
         && block.is_present("direct")
     {
-        let message = format!("`direct` has no effect with `fencing: {}`", fencing.word());
+        let message = format!("`direct` has no effect with `fencing: {}`", fencing.as_str());
         let fault = Diagnostic::new(Code::NoEffect, message);
-        block.fault(
+        block.report(
             "direct",
-            fault.remedy("leave it out: it is about the way to a guard, or to what enforces `not_after`"),
+            fault
+                .with_remedy("leave it out: it is about the way to a guard, or to what enforces `not_after`"),
         );
     }
     if fencing == Some(FencingLevel::Guard) && !block.is_present("direct") {
         let message = "`direct` is not written, so a refusal of the guard, such as in its first seconds, reaches clients as `unknown`";
         let fault = Diagnostic::new(Code::NotDirect, message);
-        block.fault("fencing", fault.remedy("write `direct: true` where nothing between here and the guard sends a request twice, else `direct: false`"));
+        block.report("fencing", fault.with_remedy("write `direct: true` where nothing between here and the guard sends a request twice, else `direct: false`"));
     }
     direct.unwrap_or(false)
 }
@@ -256,12 +258,13 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
         let one = block.value("endpoint", |text| Ok(vec![scalar::endpoint(text)?]));
         let written = endpoints(block);
         let written = chosen.and(one.or(written));
-        let reached = reached(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
+        let reached =
+            parse_endpoints(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
         let expiry = expiry(block);
-        let direct = beside_directly(block, expiry);
+        let direct = guard_direct(block, expiry);
         let terms = UpstreamSettings::read(block, 15);
         if let Some(terms) = &terms {
-            terms.left_out(block);
+            terms.report_unsupported(block);
         }
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
         // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
@@ -276,13 +279,15 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
 }
 
 /// Whether nothing between a guard and what refuses late requests sends a request twice.
-fn beside_directly(block: &mut MappingReader, expiry: ExpiryPolicy) -> bool {
-    let direct = block.word("direct", &[("true", true), ("false", false)]);
+fn guard_direct(block: &mut MappingReader, expiry: ExpiryPolicy) -> bool {
+    let direct = block.keyword("direct", &[("true", true), ("false", false)]);
     if expiry == ExpiryPolicy::Ignored && block.is_present("direct") {
         let message = "`direct` has no effect without `not_after: enforced`";
         let fault = Diagnostic::new(Code::NoEffect, message);
-        block
-            .fault("direct", fault.remedy("leave it out: it is about the way to what refuses late requests"));
+        block.report(
+            "direct",
+            fault.with_remedy("leave it out: it is about the way to what refuses late requests"),
+        );
     }
     direct.unwrap_or(false)
 }
@@ -312,10 +317,10 @@ impl UpstreamSettings {
         let fields = block.inner("fields", token_fields);
         let operation_field = block.value("operation_field", operation_field).map(Arc::from);
         if let (Some(fields), Some(name)) = (&fields, &operation_field) {
-            one_meaning(block, fields, name);
+            check_distinct_fields(block, fields, name);
         }
         let unfinished = block.values("unfinished", unfinished_status);
-        let unfinished = unfinished.map_or_else(UnfinishedStatuses::default, UnfinishedStatuses::of);
+        let unfinished = unfinished.map_or_else(UnfinishedStatuses::default, UnfinishedStatuses::new);
         let mut limit =
             |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
         let connect_timeout = limit("connect_timeout", 3);
@@ -342,28 +347,28 @@ impl UpstreamSettings {
     }
 
     /// What the file of a gateway says of proxies between it and the service.
-    fn about_hops(&self, block: &mut MappingReader, fencing: Option<FencingLevel>) {
+    fn check_hops(&self, block: &mut MappingReader, fencing: Option<FencingLevel>) {
         match fencing {
             Some(FencingLevel::Guard) => {
                 for field in ["unfinished", "operation_field"] {
                     if block.is_present(field) {
                         let message = format!("`{field}` has no effect with `fencing: guard`");
                         let fault = Diagnostic::new(Code::NoEffect, message);
-                        block.fault(
+                        block.report(
                             field,
-                            fault.remedy("write it below `upstream` in the file of the guard: it is about the way to the service"),
+                            fault.with_remedy("write it below `upstream` in the file of the guard: it is about the way to the service"),
                         );
                     }
                 }
             }
-            Some(FencingLevel::None | FencingLevel::Delay(_)) => self.left_out(block),
+            Some(FencingLevel::None | FencingLevel::Delay(_)) => self.report_unsupported(block),
             // The service refuses what comes late.
             Some(FencingLevel::Upstream) | None => {}
         }
     }
 
     /// Nobody behind us compares tokens, so an execution that goes on unnoticed meets the next one.
-    fn left_out(&self, block: &mut MappingReader) {
+    fn report_unsupported(&self, block: &mut MappingReader) {
         let left_out =
             UnfinishedStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
         let left_out: Vec<String> = left_out.map(|status| status.to_string()).collect();
@@ -375,7 +380,7 @@ impl UpstreamSettings {
             left_out.join(" or "),
         );
         let remedy = "leave `unfinished` out, unless the service alone answers with that status and nothing stands before it";
-        block.fault("unfinished", Diagnostic::new(Code::HopEndsExecution, message).remedy(remedy));
+        block.report("unfinished", Diagnostic::new(Code::HopEndsExecution, message).with_remedy(remedy));
     }
 
     fn upstream(
@@ -415,12 +420,15 @@ fn endpoints(block: &mut MappingReader) -> Option<Vec<(Scheme, String)>> {
     let endpoints = block.values("endpoints", scalar::endpoint)?;
     if endpoints.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");
-        block.fault("endpoints", fault.remedy("write `[\"http://127.0.0.1:8000\"]`"));
+        block.report("endpoints", fault.with_remedy("write `[\"http://127.0.0.1:8000\"]`"));
     }
     if let Some(twice) = endpoints.iter().enumerate().find(|(index, one)| endpoints[..*index].contains(one)) {
         let message = format!("`{}` is there twice", twice.1.1);
         let fault = Diagnostic::new(Code::SameEndpoint, message);
-        block.fault("endpoints", fault.remedy("name each endpoint once: this one would get twice its share"));
+        block.report(
+            "endpoints",
+            fault.with_remedy("name each endpoint once: this one would get twice its share"),
+        );
     }
     Some(endpoints)
 }
@@ -429,21 +437,21 @@ fn token_fields(block: &mut MappingReader) -> TokenFields {
     let default = TokenFields::default();
     let token = block.value("token", field_name).unwrap_or(default.token);
     let number = block.value("number", field_name).unwrap_or(default.number);
-    if plain(&token) == plain(&number) {
+    if normalize(&token) == normalize(&number) {
         let field = if block.is_present("number") { "number" } else { "token" };
         let message = format!("`{token}` cannot carry both the token and the number");
         let fault = Diagnostic::new(Code::OneFieldForTwo, message);
-        block.fault(field, fault.remedy("give them different names"));
+        block.report(field, fault.with_remedy("give them different names"));
     }
     TokenFields { token, number }
 }
 
 /// The field that carries the name of the operation is not one of those that carry the token.
-fn one_meaning(block: &mut MappingReader, fields: &TokenFields, name: &str) {
-    if [&fields.token, &fields.number].into_iter().any(|field| plain(field) == plain(name)) {
+fn check_distinct_fields(block: &mut MappingReader, fields: &TokenFields, name: &str) {
+    if [&fields.token, &fields.number].into_iter().any(|field| normalize(field) == normalize(name)) {
         let message = format!("`{name}` cannot carry both the token and the name of the operation");
         let fault = Diagnostic::new(Code::OneFieldForTwo, message);
-        block.fault("operation_field", fault.remedy("give them different names"));
+        block.report("operation_field", fault.with_remedy("give them different names"));
     }
 }
 
@@ -457,8 +465,8 @@ fn operation_field(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Operation-Id`";
     let name = named(text, "the name of an operation", remedy)?;
     // Go's HTTP client takes this one for leave to repeat, as it does `Idempotency-Key`.
-    if ["x-idempotency-key", "fencing-token", "fencing-number"].contains(&plain(&name).as_str()) {
-        return Err(taken_field(text, "the name of an operation", remedy));
+    if ["x-idempotency-key", "fencing-token", "fencing-number"].contains(&normalize(&name).as_str()) {
+        return Err(reserved_field_error(text, "the name of an operation", remedy));
     }
     Ok(name)
 }
@@ -468,9 +476,9 @@ fn field_name(text: &str) -> Result<String, Diagnostic> {
     named(text, "a token", "take a name such as `X-Fencing-Token`")
 }
 
-fn taken_field(text: &str, what: &str, remedy: &str) -> Diagnostic {
+fn reserved_field_error(text: &str, what: &str, remedy: &str) -> Diagnostic {
     let message = format!("`{text}` already has a meaning, and cannot carry {what}");
-    Diagnostic::new(Code::TakenField, message).remedy(remedy)
+    Diagnostic::new(Code::TakenField, message).with_remedy(remedy)
 }
 
 /// The lower-case name of a field that may carry `what`.
@@ -478,15 +486,15 @@ fn named(text: &str, what: &str, remedy: &str) -> Result<String, Diagnostic> {
     if !is_token(text) {
         let message = format!("`{text}` is not the name of a header field");
         let fault = Diagnostic::new(Code::BadFieldName, message);
-        return Err(fault.remedy("letters, digits and hyphens, such as `X-Fencing-Token`"));
+        return Err(fault.with_remedy("letters, digits and hyphens, such as `X-Fencing-Token`"));
     }
     // Some servers take `_` and `-` for the same character, so both spellings are checked.
-    let folded = plain(text);
+    let folded = normalize(text);
     let ours =
         folded.starts_with("fencing-") && !["fencing-token", "fencing-number"].contains(&folded.as_str());
     let taken = TAKEN.contains(&folded.as_str()) || HOP_BY_HOP.contains(&folded.as_str());
     if ours || taken || folded.starts_with("x-forwarded-") {
-        return Err(taken_field(text, what, remedy));
+        return Err(reserved_field_error(text, what, remedy));
     }
     Ok(text.to_ascii_lowercase())
 }

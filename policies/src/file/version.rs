@@ -8,6 +8,6 @@ pub(super) fn version(block: &mut MappingReader) {
     block.value("version", |version| match version {
         "1" => Ok(()),
         _ => Err(Diagnostic::new(Code::Version, format!("there is no version `{version}` of such files"))
-            .remedy("write `version: 1`")),
+            .with_remedy("write `version: 1`")),
     });
 }

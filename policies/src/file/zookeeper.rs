@@ -26,15 +26,15 @@ fn settings(block: &mut MappingReader) -> ZooKeeperSettings {
         tick: block.value("tick", scalar::time_limit).unwrap_or(Duration::from_secs(2)),
         safety_margin: block.value("safety_margin", scalar::duration),
         sessions: block.value("sessions", sessions).unwrap_or(4),
-        acl: block.word("acl", &ACLS).unwrap_or_default(),
+        acl: block.keyword("acl", &ACLS).unwrap_or_default(),
         identities: block.values("identities", identity).unwrap_or_default(),
         tls: tls(block),
         digest: digest(block),
     };
-    shown(block, &zookeeper);
-    thin_margin(block, &zookeeper);
-    short_session(block, &zookeeper);
-    beyond_ticks(block, &zookeeper);
+    check_acl(block, &zookeeper);
+    warn_thin_margin(block, &zookeeper);
+    warn_short_session(block, &zookeeper);
+    warn_beyond_ticks(block, &zookeeper);
     zookeeper
 }
 
@@ -43,7 +43,7 @@ fn servers(block: &mut MappingReader) -> Option<Vec<String>> {
     let servers = block.values("servers", scalar::server)?;
     if servers.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of ZooKeeper servers is empty");
-        block.fault("servers", fault.remedy("write `[zk1:2181, zk2:2181, zk3:2181]`"));
+        block.report("servers", fault.with_remedy("write `[zk1:2181, zk2:2181, zk3:2181]`"));
     }
     Some(servers)
 }
@@ -63,7 +63,7 @@ fn identity(text: &str) -> Result<String, Diagnostic> {
         _ => {
             let message = format!("`{text}` is not an identity that ZooKeeper has");
             let remedy = "write `x509:CN=gw-2,O=Example`, with the whole name in the order in which ZooKeeper's log has it, or `digest:user:` and 28 characters, `sasl:name`, `ip:10.0.7.0/24`";
-            Err(Diagnostic::new(Code::BadIdentity, message).remedy(remedy))
+            Err(Diagnostic::new(Code::BadIdentity, message).with_remedy(remedy))
         }
     }
 }
@@ -81,24 +81,24 @@ fn digest(block: &mut MappingReader) -> Option<DigestCredential> {
 }
 
 /// Checks that our credentials and the ACL fit together.
-fn shown(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
+fn check_acl(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let certificate = zookeeper.tls.as_ref().is_some_and(|tls| tls.client.is_some());
     if zookeeper.acl == AclMode::Closed && !certificate && !block.is_present("digest") {
         let message = "`acl: closed` lets in who we are, and nothing says who that is";
         let remedy =
             "add `tls` with a `client_certificate_file`, or `digest` with `user` and `password_file`";
-        block.fault("acl", Diagnostic::new(Code::MissingField, message).remedy(remedy));
+        block.report("acl", Diagnostic::new(Code::MissingField, message).with_remedy(remedy));
     }
     if zookeeper.acl != AclMode::Closed && block.is_present("identities") {
         let message = "`identities` has no effect while everybody may write";
         let remedy = "write `acl: closed`, or leave `identities` out";
-        block.fault("identities", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+        block.report("identities", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
     }
     if block.is_present("digest") && !block.is_present("tls") {
         let message =
             "the password of `digest` goes over the wire with every connection, and TLS is not spoken";
         let remedy = "add `tls` with the `ca_file` of who signs the certificates of the servers";
-        block.fault("digest", Diagnostic::new(Code::PlainDigest, message).remedy(remedy));
+        block.report("digest", Diagnostic::new(Code::PlainDigest, message).with_remedy(remedy));
     }
 }
 
@@ -119,7 +119,7 @@ fn sessions(text: &str) -> Result<usize, Diagnostic> {
 }
 
 /// A follower may expire a session a tick early, and a heartbeat may be late by its own period.
-fn thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
+fn warn_thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
     let least = ZooKeeperSettings::least_margin(session, tick);
     if let Some(margin) = zookeeper.safety_margin
@@ -127,37 +127,40 @@ fn thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     {
         let message = format!(
             "a safety margin of {} is smaller than a heartbeat of {} and a tick of {}",
-            scalar::written(margin),
-            scalar::written(ZooKeeperSettings::heartbeat(session)),
-            scalar::written(tick),
+            scalar::format_duration(margin),
+            scalar::format_duration(ZooKeeperSettings::heartbeat(session)),
+            scalar::format_duration(tick),
         );
         let fault = Diagnostic::new(Code::ThinMargin, message);
-        block.fault("safety_margin", fault.remedy(format!("it has to be at least `{}`", rounded_up(least))));
+        block.report(
+            "safety_margin",
+            fault.with_remedy(format!("it has to be at least `{}`", round_up(least))),
+        );
     }
 }
 
-fn short_session(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
+fn warn_short_session(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let session = zookeeper.session_timeout;
     let (margin, heartbeat) = (zookeeper.margin(session), ZooKeeperSettings::heartbeat(session));
     let usable = session.saturating_sub(margin);
     if usable < heartbeat * 2 {
         let message = format!(
             "a session of {} less its safety margin of {} leaves {}: not two heartbeats of {}",
-            scalar::written(session),
-            scalar::written(margin),
-            scalar::written(usable),
-            scalar::written(heartbeat),
+            scalar::format_duration(session),
+            scalar::format_duration(margin),
+            scalar::format_duration(usable),
+            scalar::format_duration(heartbeat),
         );
         let fault = Diagnostic::new(Code::ShortSession, message);
-        block.fault(
+        block.report(
             "session_timeout",
-            fault.remedy("ask for a longer session, or lower the margin or the tick"),
+            fault.with_remedy("ask for a longer session, or lower the margin or the tick"),
         );
     }
 }
 
 /// ZooKeeper's default bounds for a session timeout.
-fn beyond_ticks(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
+fn warn_beyond_ticks(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
     let (least, most) = (tick * 2, tick * 20);
     if (least..=most).contains(&session) {
@@ -165,17 +168,20 @@ fn beyond_ticks(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     }
     let message = format!(
         "a session of {} is asked for, and with a tick of {} ZooKeeper grants {} to {}, unless it is set up otherwise",
-        scalar::written(session),
-        scalar::written(tick),
-        scalar::written(least),
-        scalar::written(most),
+        scalar::format_duration(session),
+        scalar::format_duration(tick),
+        scalar::format_duration(least),
+        scalar::format_duration(most),
     );
     let fault = Diagnostic::new(Code::BeyondTicks, message);
     let field = if block.is_present("session_timeout") { "session_timeout" } else { "tick" };
-    block.fault(field, fault.remedy("ask for a session between these, or write the ensemble's own `tick`"));
+    block.report(
+        field,
+        fault.with_remedy("ask for a session between these, or write the ensemble's own `tick`"),
+    );
 }
 
 /// Rounds up to a whole millisecond, so that the value in the remedy is large enough.
-fn rounded_up(duration: Duration) -> String {
-    scalar::written(duration + Duration::from_nanos(999_999))
+fn round_up(duration: Duration) -> String {
+    scalar::format_duration(duration + Duration::from_nanos(999_999))
 }

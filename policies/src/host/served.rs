@@ -26,19 +26,19 @@ impl HostMatcher {
     /// True if the list has the host. The port does not count: behind a load balancer it is not the port of this
     /// listener.
     pub fn contains(&self, host: &CanonicalHost) -> bool {
-        self.has(host.name())
+        self.contains_name(host.name())
     }
 
     /// `name` is the name of a [`CanonicalHost`].
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub(crate) fn contains_name(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::Only(served) => served.iter().any(|served| served.takes(name)),
+            Self::Only(served) => served.iter().any(|served| served.matches_name(name)),
         }
     }
 
     /// True if this list has every host of `other`.
-    pub(crate) fn cover(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,
             (Self::Only(_), Self::Any) => false,
@@ -49,7 +49,7 @@ impl HostMatcher {
     }
 
     /// True if some host is in both lists.
-    pub(crate) fn meet(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (Self::Only(ours), Self::Only(theirs)) = (self, other) else { return true };
         ours.iter().any(|our| theirs.iter().any(|their| our.covers(their) || their.covers(our)))
     }
@@ -57,11 +57,11 @@ impl HostMatcher {
 
 impl HostPattern {
     /// True if this entry has the host, whatever its port.
-    pub fn is(&self, host: &CanonicalHost) -> bool {
-        self.takes(host.name())
+    pub fn matches(&self, host: &CanonicalHost) -> bool {
+        self.matches_name(host.name())
     }
 
-    fn takes(&self, name: &str) -> bool {
+    fn matches_name(&self, name: &str) -> bool {
         match self {
             Self::Host(host) => name == host,
             Self::Below(tail) => name.len() > tail.len() && name.ends_with(tail.as_str()),
@@ -70,7 +70,7 @@ impl HostPattern {
 
     fn covers(&self, other: &Self) -> bool {
         match other {
-            Self::Host(name) => self.takes(name),
+            Self::Host(name) => self.matches_name(name),
             Self::Below(tail) => matches!(self, Self::Below(ours) if tail.ends_with(ours.as_str())),
         }
     }

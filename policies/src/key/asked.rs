@@ -5,20 +5,20 @@ use super::{
     resource::{PERMIT, ParseKeyError, ResourceKey},
     template::{KeyTemplate, TemplatePart, TemplateVariable, ValueFilter, ValueSource},
 };
-use crate::path::escape;
+use crate::path::decode_escape;
 
 /// Whether a job or a lease may lock this key. A key of no route is one of their own, unless it has the form of a route's key
 /// and only its values are spelled as those of no request.
 ///
 /// # Errors
 /// A route gives another key for these values, or the text is that of a permit.
-pub(crate) fn fits_routes<'t>(
+pub(crate) fn check_spelling<'t>(
     key: &ResourceKey,
     templates: impl Iterator<Item = &'t KeyTemplate>,
 ) -> Result<(), ParseKeyError> {
     let mut other = None;
     for template in templates {
-        match template.spelled(key.as_str()) {
+        match template.respell(key.as_str()) {
             Some(spelled) if spelled == key.as_str() => return Ok(()),
             spelled => other = other.or(spelled),
         }
@@ -33,7 +33,7 @@ pub(crate) fn fits_routes<'t>(
 impl KeyTemplate {
     /// The key that the template gives for the values that `text` has in their places. `None`: it does not have its form, or no
     /// request can have such values. A value with a slash has another form: `account/7/report` may be a key beside `account/7`.
-    fn spelled(&self, text: &str) -> Option<String> {
+    fn respell(&self, text: &str) -> Option<String> {
         let (mut key, mut rest) = (String::new(), text);
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
@@ -55,7 +55,7 @@ impl KeyTemplate {
                     };
                     let value;
                     (value, rest) = rest.split_at(length);
-                    push_escaped(&variable.read_back(value)?, &mut key);
+                    push_escaped(&variable.unescape_value(value)?, &mut key);
                 }
             }
         }
@@ -69,11 +69,11 @@ impl KeyTemplate {
 
 impl TemplateVariable {
     /// The value that a request has where this stands in a key, as the template gives it on.
-    fn read_back(&self, written: &str) -> Option<String> {
+    fn unescape_value(&self, written: &str) -> Option<String> {
         if written.contains('/') {
             return None;
         }
-        let value = unescaped(written)?;
+        let value = unescape(written)?;
         let value = if self.source == ValueSource::Host { value.to_ascii_lowercase() } else { value };
         let value =
             self.filters.iter().try_fold(value, |value, filter: &ValueFilter| apply(value, filter)).ok()?;
@@ -82,10 +82,11 @@ impl TemplateVariable {
 }
 
 /// `None`: the bytes are no text, so they are the value of no request.
-fn unescaped(written: &str) -> Option<String> {
+fn unescape(written: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(written.len()), written.as_bytes());
     while let [first, after @ ..] = rest {
-        let (byte, behind) = escape(rest.strip_prefix(b"%").unwrap_or_default()).unwrap_or((*first, after));
+        let (byte, behind) =
+            decode_escape(rest.strip_prefix(b"%").unwrap_or_default()).unwrap_or((*first, after));
         bytes.push(byte);
         rest = behind;
     }
@@ -100,7 +101,7 @@ mod tests {
 
     fn asked(key: &str, templates: &[&str]) -> Result<(), ParseKeyError> {
         let templates: Vec<_> = templates.iter().map(|one| KeyTemplate::parse(one).expect(one)).collect();
-        fits_routes(&ResourceKey::parse(key).expect("a key"), templates.iter())
+        check_spelling(&ResourceKey::parse(key).expect("a key"), templates.iter())
     }
 
     #[test]
@@ -155,10 +156,10 @@ mod tests {
                 push_escaped(&b.to_ascii_lowercase(), &mut other);
                 let given = form.replace("{path.a}", &one).replace("{path.b | lower}", &other);
                 let given = given.replace("{path.b}", &other);
-                prop_assert_eq!(template.spelled(&given), Some(given.clone()));
+                prop_assert_eq!(template.respell(&given), Some(given.clone()));
                 let typed = form.replace("{path.a}", &a).replace("{path.b | lower}", &b).replace("{path.b}", &b);
-                if let Some(spelled) = template.spelled(&typed) {
-                    prop_assert_eq!(template.spelled(&spelled), Some(spelled.clone()));
+                if let Some(spelled) = template.respell(&typed) {
+                    prop_assert_eq!(template.respell(&spelled), Some(spelled.clone()));
                 }
             }
         }

@@ -65,17 +65,19 @@ pub(crate) fn compare<'t>(
     }
     let wanted: Vec<ComparedValue<'_>> = templates
         .flat_map(KeyTemplate::variables)
-        .filter_map(|variable| ComparedValue::of(variable, values))
+        .filter_map(|variable| ComparedValue::new(variable, values))
         .collect();
     let compared = |other| SourceComparison {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
     };
     let path = compared(RequestSource::Path);
-    sent.path.iter().try_for_each(|(name, value)| path.field(name.as_bytes(), value.as_bytes(), IN_PATH))?;
+    sent.path
+        .iter()
+        .try_for_each(|(name, value)| path.check_field(name.as_bytes(), value.as_bytes(), IN_PATH))?;
     let query = values.query().unwrap_or_default();
-    compared(RequestSource::Query).fields(query.as_bytes(), IN_QUERY)?;
+    compared(RequestSource::Query).check_fields(query.as_bytes(), IN_QUERY)?;
     let cookies = compared(RequestSource::Cookie);
-    cookies.cookies(sent.cookies)?;
+    cookies.check_cookies(sent.cookies)?;
     match sent.content.filter(|content| !content.bytes.is_empty()) {
         Some(content) => {
             // A body out of which a key is taken is JSON for the service as well.
@@ -102,14 +104,14 @@ struct ComparedValue<'t> {
 }
 
 impl<'t> ComparedValue<'t> {
-    fn of(variable: &'t TemplateVariable, values: &dyn RequestValues) -> Option<Self> {
-        let own = RequestSource::of(&variable.source)?;
+    fn new(variable: &'t TemplateVariable, values: &dyn RequestValues) -> Option<Self> {
+        let own = RequestSource::from_source(&variable.source)?;
         let folded = match &variable.source {
-            ValueSource::Path(name) | ValueSource::Query(name) => NormalizedName::of(name.as_bytes()),
+            ValueSource::Path(name) | ValueSource::Query(name) => NormalizedName::new(name.as_bytes()),
             ValueSource::Body(pointer) => {
                 let (first, rest) = pointer.names().split_first()?;
                 let rest: String = rest.iter().map(|name| format!("[{name}]")).collect();
-                NormalizedName::of(format!("{first}{rest}").as_bytes())
+                NormalizedName::new(format!("{first}{rest}").as_bytes())
             }
             ValueSource::Header(_) | ValueSource::Host => return None,
         };
@@ -117,13 +119,13 @@ impl<'t> ComparedValue<'t> {
         Some(Self { variable, own, folded: folded.without_indexes(), value })
     }
 
-    fn is(&self, other: &str) -> bool {
+    fn equals(&self, other: &str) -> bool {
         let other = self.variable.filters.iter().try_fold(other.to_owned(), apply);
         other.is_ok_and(|other| other == self.value)
     }
 
-    fn bad(&self, why: &'static str) -> KeyError {
-        self.variable.bad(ValueError::Invalid(why))
+    fn error(&self, why: &'static str) -> KeyError {
+        self.variable.error(ValueError::Invalid(why))
     }
 }
 
@@ -139,37 +141,37 @@ impl<'t> SourceComparison<'_, 't> {
     }
 
     /// The values that somebody could find under `name`.
-    fn named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
-        let folded = (!NormalizedName::is_plain(name)).then(|| NormalizedName::of(name).without_indexes());
+    fn matching<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
+        let folded = (!NormalizedName::is_plain(name)).then(|| NormalizedName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
-            Some(folded) => wanted.folded.is_like(folded),
-            None => wanted.folded.is_like_plain(name),
+            Some(folded) => wanted.folded.matches(folded),
+            None => wanted.folded.matches_plain(name),
         })
     }
 
-    fn field(&self, name: &[u8], value: &[u8], why: &'static str) -> Result<(), KeyError> {
+    fn check_field(&self, name: &[u8], value: &[u8], why: &'static str) -> Result<(), KeyError> {
         let value =
-            |wanted: &&ComparedValue<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.is(value));
-        self.named(name).find(value).map_or(Ok(()), |wanted| Err(wanted.bad(why)))
+            |wanted: &&ComparedValue<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.equals(value));
+        self.matching(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(why)))
     }
 
     /// A query or a form.
-    fn fields(&self, text: &[u8], why: &'static str) -> Result<(), KeyError> {
+    fn check_fields(&self, text: &[u8], why: &'static str) -> Result<(), KeyError> {
         if self.is_empty() {
             return Ok(());
         }
         for (count, (name, value)) in form::fields(text).enumerate() {
             if count == MOST {
-                return self.refuse(MANY);
+                return self.reject(MANY);
             }
-            self.field(&form::decoded(name), &form::decoded(value), why)?;
+            self.check_field(&form::decode(name), &form::decode(value), why)?;
         }
         Ok(())
     }
 
     /// Any bytes that somebody may take for a form. In an image there are more fields than anybody writes, but few are short: what
     /// is counted are names that take time.
-    fn bare_fields(&self, bytes: &[u8]) -> Result<(), KeyError> {
+    fn check_bare_fields(&self, bytes: &[u8]) -> Result<(), KeyError> {
         if self.is_empty() {
             return Ok(());
         }
@@ -177,55 +179,55 @@ impl<'t> SourceComparison<'_, 't> {
         for (name, value) in form::fields(bytes) {
             if !NormalizedName::is_plain(name) {
                 if left == 0 {
-                    return self.refuse(MANY);
+                    return self.reject(MANY);
                 }
                 left -= 1;
             }
-            self.field(&form::decoded(name), &form::decoded(value), IN_FORM)?;
+            self.check_field(&form::decode(name), &form::decode(value), IN_FORM)?;
         }
         Ok(())
     }
 
     /// Some readers decode a name or a value, and others do not.
-    fn cookies(&self, lines: &[&[u8]]) -> Result<(), KeyError> {
+    fn check_cookies(&self, lines: &[&[u8]]) -> Result<(), KeyError> {
         if self.is_empty() {
             return Ok(());
         }
         for (count, (name, value)) in lines.iter().flat_map(|line| form::cookies(line)).enumerate() {
             if count == MOST {
-                return self.refuse(MANY);
+                return self.reject(MANY);
             }
-            let (named, read) = (form::decoded(name), form::decoded(value));
+            let (named, read) = (form::decode(name), form::decode(value));
             for name in [name, &named] {
-                self.field(name, value, IN_COOKIE)?;
-                self.field(name, &read, IN_COOKIE)?;
+                self.check_field(name, value, IN_COOKIE)?;
+                self.check_field(name, &read, IN_COOKIE)?;
             }
         }
         Ok(())
     }
 
-    fn multipart(&self, kind: &str, body: &[u8]) -> Result<(), KeyError> {
-        let Some(parts) = multipart::parts(kind, body, MOST) else { return self.broken(body) };
+    fn check_multipart(&self, kind: &str, body: &[u8]) -> Result<(), KeyError> {
+        let Some(parts) = multipart::parts(kind, body, MOST) else { return self.check_malformed(body) };
         for part in parts {
             match part {
                 FormPart::Named(names, value) => {
                     for name in names {
-                        self.field(name.as_bytes(), value, IN_FORM)?;
-                        self.field(&form::decoded(name.as_bytes()), value, IN_FORM)?;
+                        self.check_field(name.as_bytes(), value, IN_FORM)?;
+                        self.check_field(&form::decode(name.as_bytes()), value, IN_FORM)?;
                     }
                 }
-                FormPart::Unclear(head) => self.broken(head)?,
+                FormPart::Unclear(head) => self.check_malformed(head)?,
             }
         }
         Ok(())
     }
 
-    fn json(&self, body: &[u8]) -> Result<(), KeyError> {
+    fn check_json(&self, body: &[u8]) -> Result<(), KeyError> {
         let mut compared = Ok(());
         let count = Cell::new(0);
         let is_named = |name: &str| {
             count.set(count.get() + 1);
-            count.get() <= MOST && self.named(name.as_bytes()).next().is_some()
+            count.get() <= MOST && self.matching(name.as_bytes()).next().is_some()
         };
         let read = members(body, is_named, |name, member| {
             let given = match &member {
@@ -235,44 +237,45 @@ impl<'t> SourceComparison<'_, 't> {
                 MemberValue::Other => b"\xff",
             };
             if compared.is_ok() {
-                compared = self.field(name.as_bytes(), given, IN_JSON);
+                compared = self.check_field(name.as_bytes(), given, IN_JSON);
             }
         });
         compared?;
         if count.get() > MOST {
-            return self.refuse(MANY);
+            return self.reject(MANY);
         }
-        if read.is_ok() { Ok(()) } else { self.broken(body) }
+        if read.is_ok() { Ok(()) } else { self.check_malformed(body) }
     }
 
     /// No element and no attribute may have the name, with any value.
-    fn xml(&self, body: &[u8]) -> Result<(), KeyError> {
-        let is_spelt = body.contains(&0) || has(body, b"<!doctype") || !is_xml_like_ascii(body);
+    fn check_xml(&self, body: &[u8]) -> Result<(), KeyError> {
+        let is_spelt =
+            body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !has_ascii_charset(body);
         let named = |wanted: &&&ComparedValue<'_>| {
             let name = wanted.folded.innermost();
-            is_spelt || name.is_empty() || !name.is_ascii() || search::has_xml_name(body, &name)
+            is_spelt || name.is_empty() || !name.is_ascii() || search::contains_xml_name(body, &name)
         };
-        self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.bad(IN_XML)))
+        self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.error(IN_XML)))
     }
 
     /// A body that two readers could take for two bodies is refused if it names a value, or may do so in another spelling.
-    fn broken(&self, body: &[u8]) -> Result<(), KeyError> {
-        let is_spelt =
-            body.contains(&0) || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| has(body, sign));
+    fn check_malformed(&self, body: &[u8]) -> Result<(), KeyError> {
+        let is_spelt = body.contains(&0)
+            || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| contains_ignoring_case(body, sign));
         let named = |wanted: &&&ComparedValue<'_>| {
             let kernel = wanted.folded.kernel();
-            is_spelt || !kernel.is_ascii() || search::has(body, kernel)
+            is_spelt || !kernel.is_ascii() || search::contains_word(body, kernel)
         };
-        self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.bad(BROKEN)))
+        self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.error(BROKEN)))
     }
 
-    fn refuse(&self, why: &'static str) -> Result<(), KeyError> {
-        self.wanted.first().map_or(Ok(()), |wanted| Err(wanted.bad(why)))
+    fn reject(&self, why: &'static str) -> Result<(), KeyError> {
+        self.wanted.first().map_or(Ok(()), |wanted| Err(wanted.error(why)))
     }
 }
 
 /// In any case. `text` is not empty.
-fn has(body: &[u8], text: &[u8]) -> bool {
+fn contains_ignoring_case(body: &[u8], text: &[u8]) -> bool {
     body.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
 }
 
@@ -280,7 +283,7 @@ fn has(body: &[u8], text: &[u8]) -> bool {
 const LIKE_ASCII: [&str; 5] = ["utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252"];
 
 /// True unless the first line of an XML document names another character set.
-fn is_xml_like_ascii(body: &[u8]) -> bool {
+fn has_ascii_charset(body: &[u8]) -> bool {
     let end = body.windows(2).position(|part| part == b"?>").unwrap_or(0);
     let declared = String::from_utf8_lossy(&body[..end]).to_ascii_lowercase();
     declared.split("encoding").skip(1).all(|behind| {
@@ -314,34 +317,38 @@ impl CompleteBody<'_> {
             HeaderField::Absent => "".into(),
             // Some readers take the first one, others the last one or none.
             HeaderField::Several | HeaderField::Respelled => {
-                return [form, json, xml].into_iter().try_for_each(|compared| compared.refuse(KIND));
+                return [form, json, xml].into_iter().try_for_each(|compared| compared.reject(KIND));
             }
         };
         let said = kind.to_ascii_lowercase();
-        let readings = self.readings(&said);
-        self.is_plain(&said).or_else(|why| {
+        let readings = self.possible_formats(&said);
+        self.check_readable(&said).or_else(|why| {
             if readings.form || readings.multipart {
-                form.refuse(why)?;
+                form.reject(why)?;
             }
             if readings.json {
-                json.refuse(why)?;
+                json.reject(why)?;
             }
-            if readings.xml { xml.refuse(why) } else { Ok(()) }
+            if readings.xml { xml.reject(why) } else { Ok(()) }
         })?;
         if readings.form {
-            if readings.unsaid { form.bare_fields(self.bytes)? } else { form.fields(self.bytes, IN_FORM)? }
+            if readings.unsaid {
+                form.check_bare_fields(self.bytes)?
+            } else {
+                form.check_fields(self.bytes, IN_FORM)?
+            }
         }
         if readings.multipart && !form.is_empty() {
-            form.multipart(&kind, self.bytes)?;
+            form.check_multipart(&kind, self.bytes)?;
         }
         if readings.json && !json.is_empty() {
-            json.json(self.bytes)?;
+            json.check_json(self.bytes)?;
         }
-        if readings.xml && !xml.is_empty() { xml.xml(self.bytes) } else { Ok(()) }
+        if readings.xml && !xml.is_empty() { xml.check_xml(self.bytes) } else { Ok(()) }
     }
 
     /// `said`: the content type in lower case, empty where there is none.
-    fn readings(&self, said: &str) -> BodyFormats {
+    fn possible_formats(&self, said: &str) -> BodyFormats {
         let unsaid = said.trim().is_empty();
         let begins = |text: &[u8]| {
             let bytes = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(self.bytes);
@@ -363,7 +370,7 @@ impl CompleteBody<'_> {
     }
 
     /// The error says why the bytes are not what the service reads.
-    fn is_plain(&self, said: &str) -> Result<(), &'static str> {
+    fn check_readable(&self, said: &str) -> Result<(), &'static str> {
         match self.said.coding {
             HeaderField::Absent => {}
             HeaderField::One(coding) if coding.trim_ascii().eq_ignore_ascii_case(b"identity") => {}

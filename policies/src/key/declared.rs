@@ -17,7 +17,7 @@ pub struct ContentDeclaration<'a> {
 }
 
 impl ContentDeclaration<'_> {
-    pub(crate) fn is_json(&self) -> Result<(), ParseBodyError> {
+    pub(crate) fn require_json(&self) -> Result<(), ParseBodyError> {
         if self.coding != HeaderField::Absent {
             return Err(ParseBodyError::Encoded);
         }
@@ -69,7 +69,8 @@ mod tests {
     use super::*;
 
     fn said(kind: &str) -> Result<(), ParseBodyError> {
-        ContentDeclaration { kind: HeaderField::One(kind.as_bytes()), coding: HeaderField::Absent }.is_json()
+        ContentDeclaration { kind: HeaderField::One(kind.as_bytes()), coding: HeaderField::Absent }
+            .require_json()
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
             (json, HeaderField::Several, ParseBodyError::Encoded),
             (json, HeaderField::Respelled, ParseBodyError::Encoded),
         ] {
-            assert_eq!(ContentDeclaration { kind, coding }.is_json(), Err(bad));
+            assert_eq!(ContentDeclaration { kind, coding }.require_json(), Err(bad));
         }
     }
 }

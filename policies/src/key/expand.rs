@@ -11,7 +11,7 @@ use super::{
     template::{KeyTemplate, TemplatePart, TemplateVariable, ValueFilter, ValueSource},
     values::{HeaderField, RequestValues},
 };
-use crate::path::{is_unreserved, percent_encoded};
+use crate::path::{is_unreserved, percent_encode};
 
 impl KeyTemplate {
     /// Makes the key of a request. The same values give the same key, and different values give different keys.
@@ -29,20 +29,20 @@ impl KeyTemplate {
 
 /// The value of a header field; `None` where it is absent or empty.
 pub(crate) fn header(values: &dyn RequestValues, name: &str) -> Result<Option<String>, KeyError> {
-    TemplateVariable::plain(ValueSource::Header(name.into())).present(values)
+    TemplateVariable::without_filters(ValueSource::Header(name.into())).optional_value(values)
 }
 
 /// The value of a parameter of the query; `None` where it is absent or empty.
 pub(crate) fn parameter(values: &dyn RequestValues, name: &str) -> Result<Option<String>, KeyError> {
-    TemplateVariable::plain(ValueSource::Query(name.into())).present(values)
+    TemplateVariable::without_filters(ValueSource::Query(name.into())).optional_value(values)
 }
 
 impl TemplateVariable {
-    fn plain(source: ValueSource) -> Self {
+    fn without_filters(source: ValueSource) -> Self {
         Self { source, filters: Vec::new(), span: 0..0 }
     }
 
-    fn present(&self, values: &dyn RequestValues) -> Result<Option<String>, KeyError> {
+    fn optional_value(&self, values: &dyn RequestValues) -> Result<Option<String>, KeyError> {
         match self.value(values) {
             Ok(value) => Ok(Some(value)),
             Err(KeyError::Missing { .. }) => Ok(None),
@@ -54,12 +54,12 @@ impl TemplateVariable {
         let value = self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply));
         match value {
             Ok(value) if !value.is_empty() => Ok(value),
-            Ok(_) => Err(self.bad(ValueError::Missing)),
-            Err(bad) => Err(self.bad(bad)),
+            Ok(_) => Err(self.error(ValueError::Missing)),
+            Err(bad) => Err(self.error(bad)),
         }
     }
 
-    pub(super) fn bad(&self, bad: ValueError) -> KeyError {
+    pub(super) fn error(&self, bad: ValueError) -> KeyError {
         let variable = self.source.to_string();
         match bad {
             ValueError::Missing => KeyError::Missing { variable },
@@ -77,7 +77,7 @@ impl ValueSource {
                 HeaderField::Absent => return Err(ValueError::Missing),
                 HeaderField::Several => return Err(ValueError::Invalid(TWICE)),
                 HeaderField::Respelled => return Err(ValueError::Invalid(RESPELLED)),
-                HeaderField::One(bytes) => text(bytes.to_vec())?,
+                HeaderField::One(bytes) => into_utf8(bytes.to_vec())?,
             },
             Self::Host => values.host().ok_or(ValueError::Missing)?.to_owned(),
             Self::Body(pointer) => match values.body().and_then(|body| body.at(pointer)) {
@@ -113,7 +113,7 @@ fn whole_number(value: &str) -> Result<String, ValueError> {
     Ok(if digits.is_empty() { "0".into() } else { digits.to_owned() })
 }
 
-fn text(bytes: Vec<u8>) -> Result<String, ValueError> {
+fn into_utf8(bytes: Vec<u8>) -> Result<String, ValueError> {
     String::from_utf8(bytes).map_err(|_| ValueError::Invalid(NOT_UTF8))
 }
 
@@ -123,7 +123,7 @@ pub(super) fn push_escaped(value: &str, key: &mut String) {
         if is_unreserved(byte) {
             key.push(char::from(byte));
         } else {
-            key.extend(percent_encoded(byte));
+            key.extend(percent_encode(byte));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::path::escape;
+use crate::path::decode_escape;
 
 /// The most fields of one source that are looked at. A service takes at most a thousand of them unless it is told otherwise.
 pub(super) const MOST: usize = 10_000;
@@ -35,7 +35,7 @@ fn pair(piece: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// An escape without two digits stands for itself.
-pub(super) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn decode(raw: &[u8]) -> Cow<'_, [u8]> {
     if !raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return raw.into();
     }
@@ -44,7 +44,7 @@ pub(super) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
     while let [first, after @ ..] = rest {
         rest = after;
         decoded.push(match first {
-            b'%' => match escape(after) {
+            b'%' => match decode_escape(after) {
                 Some((byte, behind)) => {
                     rest = behind;
                     byte
@@ -66,7 +66,7 @@ mod tests {
 
     fn all(text: &str) -> Vec<(String, String)> {
         let text = fields(text.as_bytes());
-        let read = |bytes: &[u8]| String::from_utf8_lossy(&decoded(bytes)).into_owned();
+        let read = |bytes: &[u8]| String::from_utf8_lossy(&decode(bytes)).into_owned();
         text.map(|(name, value)| (read(name), read(value))).collect()
     }
 

@@ -103,31 +103,31 @@ struct JsonVisitor<'w, 'p> {
 
 impl<'p> JsonVisitor<'_, 'p> {
     /// Keeps the value if a pointer ends here.
-    fn keep(self, leaf: impl FnOnce() -> JsonScalar) {
+    fn record(self, leaf: impl FnOnce() -> JsonScalar) {
         if let Some(pointer) = self.asked.into_iter().find(|pointer| pointer.names().len() == self.depth) {
             self.findings.body.leaves.push((pointer.clone(), leaf()));
         }
     }
 
-    fn within(&mut self, asked: Vec<&'p Pointer>) -> JsonVisitor<'_, 'p> {
+    fn descend(&mut self, asked: Vec<&'p Pointer>) -> JsonVisitor<'_, 'p> {
         JsonVisitor { asked, depth: self.depth + 1, findings: self.findings }
     }
 
     /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
-    fn asked_for(&self, name: &str) -> (Vec<&'p Pointer>, bool) {
+    fn pointers_for(&self, name: &str) -> (Vec<&'p Pointer>, bool) {
         let next = |pointer: &&&'p Pointer| pointer.names().get(self.depth).map(|next| &**next);
         let asked = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
-        let other = |next: &str| next != name && folded(next).eq(folded(name));
+        let other = |next: &str| next != name && fold_name(next).eq(fold_name(name));
         (asked, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
     }
 
     /// How many items the pointers name of this value, if they name any.
-    fn named_items(&self) -> Option<usize> {
+    fn item_limit(&self) -> Option<usize> {
         let next = |pointer: &&'p Pointer| pointer.names().get(self.depth).and_then(|name| index(name));
         self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
     }
 
-    fn give_up<E: Error>(self, why: ParseBodyError) -> E {
+    fn fail<E: Error>(self, why: ParseBodyError) -> E {
         self.findings.bad = Some(why);
         E::custom(why)
     }
@@ -149,81 +149,81 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.keep(|| JsonScalar::Null);
+        self.record(|| JsonScalar::Null);
         Ok(())
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        self.keep(|| JsonScalar::Unfit(UNFIT_BOOLEAN));
+        self.record(|| JsonScalar::Unfit(UNFIT_BOOLEAN));
         Ok(())
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.keep(|| integer(value, value.to_string()));
+        self.record(|| integer(value, value.to_string()));
         Ok(())
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.keep(|| integer(value.unsigned_abs(), value.to_string()));
+        self.record(|| integer(value.unsigned_abs(), value.to_string()));
         Ok(())
     }
 
     /// The parser gives this type to a fraction, an exponent, `-0`, and integers of more than 64 bits.
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        self.keep(|| JsonScalar::Unfit(UNFIT_NUMBER));
+        self.record(|| JsonScalar::Unfit(UNFIT_NUMBER));
         Ok(())
     }
 
     fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.keep(|| JsonScalar::Value(value.to_owned()));
+        self.record(|| JsonScalar::Value(value.to_owned()));
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
         if self.depth == DEEPEST {
-            return Err(self.give_up(ParseBodyError::TooDeep));
+            return Err(self.fail(ParseBodyError::TooDeep));
         }
-        let named = self.named_items();
+        let named = self.item_limit();
         for index in 0_usize.. {
             let asked = match self.asked.is_empty() {
                 true => Vec::new(),
-                false => self.asked_for(&index.to_string()).0,
+                false => self.pointers_for(&index.to_string()).0,
             };
-            if items.next_element_seed(self.within(asked))?.is_none() {
+            if items.next_element_seed(self.descend(asked))?.is_none() {
                 break;
             }
             if named.is_some_and(|named| index >= named) {
-                return Err(self.give_up(ParseBodyError::TooLong));
+                return Err(self.fail(ParseBodyError::TooLong));
             }
         }
-        self.keep(|| JsonScalar::Unfit(UNFIT_SHAPE));
+        self.record(|| JsonScalar::Unfit(UNFIT_SHAPE));
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
         if self.depth == DEEPEST {
-            return Err(self.give_up(ParseBodyError::TooDeep));
+            return Err(self.fail(ParseBodyError::TooDeep));
         }
         // PHP makes one array of `{"0": ...}` and of a list.
-        let named = self.named_items();
+        let named = self.item_limit();
         let mut names = HashSet::new();
         while let Some(MemberName(name)) = members.next_key()? {
             if name.contains('\0') {
-                return Err(self.give_up(ParseBodyError::NulInName));
+                return Err(self.fail(ParseBodyError::NulInName));
             }
-            let (asked, respelled) = self.asked_for(&name);
+            let (asked, respelled) = self.pointers_for(&name);
             if respelled {
-                return Err(self.give_up(ParseBodyError::Respelled));
+                return Err(self.fail(ParseBodyError::Respelled));
             }
             if !names.insert(name) {
-                return Err(self.give_up(ParseBodyError::DuplicateMember));
+                return Err(self.fail(ParseBodyError::DuplicateMember));
             }
             if named.is_some_and(|named| names.len() > named) {
-                return Err(self.give_up(ParseBodyError::TooLong));
+                return Err(self.fail(ParseBodyError::TooLong));
             }
-            members.next_value_seed(self.within(asked))?;
+            members.next_value_seed(self.descend(asked))?;
         }
-        self.keep(|| JsonScalar::Unfit(UNFIT_SHAPE));
+        self.record(|| JsonScalar::Unfit(UNFIT_SHAPE));
         Ok(())
     }
 }
@@ -244,6 +244,6 @@ fn integer(magnitude: u64, text: String) -> JsonScalar {
 }
 
 /// Two names have the same folded form if a reader that ignores case takes them for one.
-fn folded(name: &str) -> impl Iterator<Item = char> {
+fn fold_name(name: &str) -> impl Iterator<Item = char> {
     name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

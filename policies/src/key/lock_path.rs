@@ -62,7 +62,7 @@ impl LockPath {
             if text[at..].starts_with('{') {
                 let (part, end) = parse::variable(text, at).map_err(of)?;
                 if let TemplatePart::Variable(variable) = part {
-                    parts.push(value(key, &variable)?);
+                    parts.push(resolve_value(key, &variable)?);
                 }
                 plain.push('x');
                 at = end;
@@ -81,7 +81,7 @@ impl LockPath {
             parts.push(LockPathPart::Literal(text[at..end].into()));
             at = end;
         }
-        match unfit(&plain) {
+        match path_fault(&plain) {
             Some(why) => Err(ParseLockPathError { span: 0..text.len(), why: LockPathErrorKind::Path(why) }),
             None => Ok(Self { parts }),
         }
@@ -92,7 +92,7 @@ impl LockPath {
     /// # Errors
     /// The values of the key give no path.
     pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, KeyError> {
-        let (values, variables) = (template.values_of(key), template.variables().collect::<Vec<_>>());
+        let (values, variables) = (template.parse_values(key), template.variables().collect::<Vec<_>>());
         let values = values.ok_or(KeyError::LockPath("is not known of a key of another template"))?;
         let mut path = String::new();
         for part in &self.parts {
@@ -100,12 +100,12 @@ impl LockPath {
                 LockPathPart::Literal(literal) => path.push_str(literal),
                 LockPathPart::Value { of, filters } => {
                     let (value, variable) = (values[*of].clone(), variables[*of]);
-                    let value = filters.iter().try_fold(value, expand::apply).and_then(named);
-                    path.push_str(&value.map_err(|bad| variable.bad(bad))?);
+                    let value = filters.iter().try_fold(value, expand::apply).and_then(node_name);
+                    path.push_str(&value.map_err(|bad| variable.error(bad))?);
                 }
             }
         }
-        match unfit(&path) {
+        match path_fault(&path) {
             Some(why) => Err(KeyError::LockPath(why)),
             None => Ok(path),
         }
@@ -117,7 +117,7 @@ impl LockPath {
             LockPathPart::Literal(literal) => Some(literal.to_string()),
             LockPathPart::Value { .. } => None,
         };
-        Glob::of(self.parts.iter().map(literal), |character| character != '/')
+        Glob::from_parts(self.parts.iter().map(literal), |character| character != '/')
     }
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for LockPath {
 
 /// The variable of the key that a lock path names. Filters that the key does not have are applied to the value of the
 /// key.
-fn value(key: &KeyTemplate, variable: &TemplateVariable) -> Result<LockPathPart, ParseLockPathError> {
+fn resolve_value(key: &KeyTemplate, variable: &TemplateVariable) -> Result<LockPathPart, ParseLockPathError> {
     let known = key
         .variables()
         .position(|known| known.source == variable.source && variable.filters.starts_with(&known.filters));
@@ -152,14 +152,14 @@ fn value(key: &KeyTemplate, variable: &TemplateVariable) -> Result<LockPathPart,
 }
 
 /// A value that can stand in one segment without an escape.
-fn named(value: String) -> Result<String, ValueError> {
+fn node_name(value: String) -> Result<String, ValueError> {
     if value.is_empty() {
         return Err(ValueError::Missing);
     }
     if value.contains('/') {
         return Err(ValueError::Invalid("has a `/`, and names one node"));
     }
-    if !value.chars().all(is_of_a_name) {
+    if !value.chars().all(is_name_char) {
         return Err(ValueError::Invalid("has a character that no node of ZooKeeper has in its name"));
     }
     Ok(value)
@@ -167,12 +167,12 @@ fn named(value: String) -> Result<String, ValueError> {
 
 /// The characters that ZooKeeper allows, by `PathUtils.validatePath` (3.8 and 3.9). It counts in UTF-16 and refuses
 /// surrogates.
-fn is_of_a_name(character: char) -> bool {
+fn is_name_char(character: char) -> bool {
     !matches!(character, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 /// Why ZooKeeper would refuse a path.
-fn unfit(path: &str) -> Option<&'static str> {
+fn path_fault(path: &str) -> Option<&'static str> {
     let Some(tail) = path.strip_prefix('/') else { return Some("does not begin with `/`") };
     if tail.is_empty() {
         return Some("is the top of the tree");
@@ -183,7 +183,7 @@ fn unfit(path: &str) -> Option<&'static str> {
     if tail.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
         return Some("has an empty or a dot segment, or a slash at its end");
     }
-    if !path.chars().all(is_of_a_name) {
+    if !path.chars().all(is_name_char) {
         return Some("has a character that no node of ZooKeeper has in its name");
     }
     None

@@ -109,7 +109,7 @@ fn names(head: &str) -> Option<Vec<String>> {
         }
         let (field, value) = line.split_once(':')?;
         match &*field.to_ascii_lowercase() {
-            "content-disposition" => disposed = Some(named(value)?),
+            "content-disposition" => disposed = Some(disposition_name(value)?),
             "content-id" | "content-type" => others.push(value.trim()),
             _ if NAMING.iter().any(|naming| line.to_ascii_lowercase().contains(naming)) => return None,
             _ => {}
@@ -126,7 +126,7 @@ fn names(head: &str) -> Option<Vec<String>> {
 }
 
 /// The parameter `name` of a `Content-Disposition`.
-fn named(disposition: &str) -> Option<&str> {
+fn disposition_name(disposition: &str) -> Option<&str> {
     const KIND: &str = "form-data";
     let disposition = disposition.trim();
     if !disposition.get(..KIND.len())?.eq_ignore_ascii_case(KIND) {

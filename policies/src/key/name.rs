@@ -9,7 +9,7 @@ use super::{
     template::{KeyTemplate, TemplatePart, TemplateVariable, ValueSource},
     values::RequestValues,
 };
-use crate::spelling::is_plain;
+use crate::spelling::is_spelling_of;
 
 /// The most characters of one value. Clients use random numbers or a few words; the draft of `Idempotency-Key` sets
 /// no limit.
@@ -22,13 +22,13 @@ const QUOTED: &str = "idempotency-key";
 impl KeyTemplate {
     /// As [`KeyTemplate::expand`], but an empty value is refused as invalid, not as missing: the client has sent the
     /// field.
-    pub(crate) fn name(&self, values: &dyn RequestValues) -> Result<String, KeyError> {
+    pub(crate) fn expand_name(&self, values: &dyn RequestValues) -> Result<String, KeyError> {
         let mut name = String::new();
         for part in &self.parts {
             match part {
                 TemplatePart::Literal(literal) => name.push_str(literal),
                 TemplatePart::Variable(variable) => {
-                    let value = variable.named(values).map_err(|bad| variable.bad(bad))?;
+                    let value = variable.name_value(values).map_err(|bad| variable.error(bad))?;
                     push_escaped(&value, &mut name);
                 }
             }
@@ -38,10 +38,10 @@ impl KeyTemplate {
 }
 
 impl TemplateVariable {
-    fn named(&self, values: &dyn RequestValues) -> Result<String, ValueError> {
+    fn name_value(&self, values: &dyn RequestValues) -> Result<String, ValueError> {
         let value = self.source.value(values)?;
         let value = match &self.source {
-            ValueSource::Header(field) if is_plain(field, QUOTED) => unquoted(&value)?.into_owned(),
+            ValueSource::Header(field) if is_spelling_of(field, QUOTED) => unquote(&value)?.into_owned(),
             _ => value,
         };
         let value = if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply) }?;
@@ -55,7 +55,7 @@ impl TemplateVariable {
 
 /// The text of a quoted string (RFC 8941, 3.3.3). A value without an opening quote is taken unchanged, so both forms
 /// give one name.
-fn unquoted(value: &str) -> Result<Cow<'_, str>, ValueError> {
+fn unquote(value: &str) -> Result<Cow<'_, str>, ValueError> {
     let value = value.trim_matches(' ');
     let Some(quoted) = value.strip_prefix('"') else { return Ok(value.into()) };
     let mut text = String::new();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, KeyError> {
-        KeyTemplate::parse(template).expect("a template").name(&TestRequest(field.as_ref()))
+        KeyTemplate::parse(template).expect("a template").expand_name(&TestRequest(field.as_ref()))
     }
 
     #[test]

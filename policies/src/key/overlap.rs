@@ -41,7 +41,10 @@ pub(crate) enum GlobRelation {
 
 impl Glob {
     /// `parts`: literals, and `None` for each value; a value is not empty.
-    pub(crate) fn of(parts: impl Iterator<Item = Option<String>>, of_a_value: fn(char) -> bool) -> Self {
+    pub(crate) fn from_parts(
+        parts: impl Iterator<Item = Option<String>>,
+        of_a_value: fn(char) -> bool,
+    ) -> Self {
         let tokens = parts.flat_map(|part| match part {
             Some(literal) => literal.chars().map(GlobToken::Literal).collect(),
             None => vec![GlobToken::One, GlobToken::Any],
@@ -50,23 +53,23 @@ impl Glob {
     }
 
     /// The same glob with `mark` and a number at its end.
-    pub(crate) fn numbered(mut self, mark: char) -> Self {
+    pub(crate) fn with_number(mut self, mark: char) -> Self {
         self.tokens.extend([GlobToken::Literal(mark), GlobToken::Digit, GlobToken::Digits]);
         self
     }
 
-    pub(crate) fn text(text: &str) -> Self {
-        Self::of([Some(text.to_owned())].into_iter(), |_| false)
+    pub(crate) fn literal(text: &str) -> Self {
+        Self::from_parts([Some(text.to_owned())].into_iter(), |_| false)
     }
 
     /// `begin`, and all texts that begin with it.
-    pub(crate) fn beginning_with(begin: &str) -> Self {
+    pub(crate) fn with_prefix(begin: &str) -> Self {
         let tokens = begin.chars().map(GlobToken::Literal).chain([GlobToken::Any]).collect();
         Self { tokens, of_a_value: |_| true }
     }
 
     /// Compares two globs. Visits every pair of positions that one text can reach in both.
-    pub(crate) fn meets(&self, other: &Self) -> GlobRelation {
+    pub(crate) fn relation_to(&self, other: &Self) -> GlobRelation {
         let (mut seen, mut open) = (HashSet::from([(0, 0)]), vec![(0, 0)]);
         let mut found = GlobRelation::Disjoint;
         while let Some((here, there)) = open.pop() {
@@ -82,7 +85,7 @@ impl Glob {
             next.extend(one.is_some_and(GlobToken::repeats).then_some((here + 1, there)));
             next.extend(two.is_some_and(GlobToken::repeats).then_some((here, there + 1)));
             if let (Some(one), Some(two)) = (one, two)
-                && self.agree(one, other, two)
+                && self.tokens_overlap(one, other, two)
             {
                 let on = |token: GlobToken, place| if token.repeats() { place } else { place + 1 };
                 next.push((on(one, here), on(two, there)));
@@ -93,7 +96,7 @@ impl Glob {
     }
 
     /// Some character fits both tokens.
-    fn agree(&self, one: GlobToken, other: &Self, two: GlobToken) -> bool {
+    fn tokens_overlap(&self, one: GlobToken, other: &Self, two: GlobToken) -> bool {
         match (one, two) {
             (GlobToken::Literal(one), GlobToken::Literal(two)) => one == two,
             (GlobToken::Literal(this), GlobToken::Digit | GlobToken::Digits)
@@ -116,7 +119,7 @@ mod tests {
             Some(literal) => vec![Some(literal.to_owned()), None],
             None => vec![Some(part.to_owned())],
         });
-        Glob::of(parts.collect::<Vec<_>>().into_iter(), |character| character != '/')
+        Glob::from_parts(parts.collect::<Vec<_>>().into_iter(), |character| character != '/')
     }
 
     #[test]
@@ -134,10 +137,10 @@ mod tests {
             ("/a/*", "/a/b/c/d", GlobRelation::Nested),
             ("/ab", "/a/b", GlobRelation::Disjoint),
         ] {
-            assert_eq!(glob(one).meets(&glob(other)), meeting, "{one} {other}");
-            assert_eq!(glob(other).meets(&glob(one)), meeting, "{other} {one}");
+            assert_eq!(glob(one).relation_to(&glob(other)), meeting, "{one} {other}");
+            assert_eq!(glob(other).relation_to(&glob(one)), meeting, "{other} {one}");
         }
-        assert_eq!(Glob::text("/a").meets(&glob("/*")), GlobRelation::Overlapping);
+        assert_eq!(Glob::literal("/a").relation_to(&glob("/*")), GlobRelation::Overlapping);
         for (begin, other, meeting) in [
             ("/a", "/a", GlobRelation::Overlapping),
             ("/a", "/a/b/c", GlobRelation::Overlapping),
@@ -145,7 +148,7 @@ mod tests {
             ("/a/b", "/*/bc", GlobRelation::Overlapping),
             ("/b", "/a/*", GlobRelation::Disjoint),
         ] {
-            assert_eq!(Glob::beginning_with(begin).meets(&glob(other)), meeting, "{begin} {other}");
+            assert_eq!(Glob::with_prefix(begin).relation_to(&glob(other)), meeting, "{begin} {other}");
         }
     }
 
@@ -162,8 +165,8 @@ mod tests {
             ("a/*", "b/*#1", GlobRelation::Disjoint),
             ("a", "a", GlobRelation::Disjoint),
         ] {
-            assert_eq!(glob(one).numbered('#').meets(&glob(other)), meeting, "{one} {other}");
-            assert_eq!(glob(other).meets(&glob(one).numbered('#')), meeting, "{other} {one}");
+            assert_eq!(glob(one).with_number('#').relation_to(&glob(other)), meeting, "{one} {other}");
+            assert_eq!(glob(other).relation_to(&glob(one).with_number('#')), meeting, "{other} {one}");
         }
     }
 }

@@ -40,7 +40,7 @@ impl KeyTemplate {
                 true => variable(text, at)?,
                 false => literal(text, at)?,
             };
-            if matches!(part, TemplatePart::Variable(_)) && !separated(&parts) {
+            if matches!(part, TemplatePart::Variable(_)) && !can_follow(&parts) {
                 return Err(ParseKeyTemplateError { span: at..end, why: KeyTemplateErrorKind::NotSeparated });
             }
             parts.push(part);
@@ -63,7 +63,7 @@ impl ValueFilter {
 
 /// True if a variable may follow `parts`: none went before, or the literal between has a character that no escaped
 /// value has. A reader of the key then knows where the value ends.
-fn separated(parts: &[TemplatePart]) -> bool {
+fn can_follow(parts: &[TemplatePart]) -> bool {
     match parts {
         [.., TemplatePart::Variable(_)] => false,
         [.., TemplatePart::Variable(_), TemplatePart::Literal(between)] => {
@@ -96,7 +96,7 @@ pub(super) fn variable(text: &str, at: usize) -> Result<(TemplatePart, usize), P
         return Err(syntax(at..text.len(), "a `{` without its `}`"));
     };
     let end = at + length + 1;
-    let mut words = trimmed_words(text, at + 1..end - 1);
+    let mut words = trim_words(text, at + 1..end - 1);
     let span = words.next().expect("splitting gives at least one part");
     let source = source(&text[span.clone()], if span.is_empty() { at..end } else { span.clone() })?;
     let filters = words.map(|span| filter(&text[span.clone()], span)).collect::<Result<_, _>>()?;
@@ -104,7 +104,7 @@ pub(super) fn variable(text: &str, at: usize) -> Result<(TemplatePart, usize), P
 }
 
 /// What stands between the bars, without the spaces around it.
-fn trimmed_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
+fn trim_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
     let mut at = inside.start;
     text[inside].split('|').map(move |word| {
         let start = at + (word.len() - word.trim_start().len());

@@ -18,7 +18,7 @@ impl Pointer {
         let Some(names) = text.strip_prefix('/') else {
             return Err("a pointer begins with a slash, such as `body:/order/id`");
         };
-        let names = names.split('/').map(decoded).collect::<Result<Vec<_>, _>>()?;
+        let names = names.split('/').map(decode).collect::<Result<Vec<_>, _>>()?;
         if names.len() > DEEPEST {
             return Err("no body is that deep: a pointer has at most 32 names");
         }
@@ -37,7 +37,7 @@ impl Pointer {
     /// The first name with which other languages mean several items of a list, or its last one. Here it would be the
     /// name of a member.
     pub(crate) fn foreign_name(&self) -> Option<&str> {
-        self.names.iter().map(|name| &**name).find(|name| means_several(name))
+        self.names.iter().map(|name| &**name).find(|name| is_wildcard(name))
     }
 
     /// The items of lists on the way of this pointer.
@@ -69,7 +69,7 @@ pub(super) fn index(name: &str) -> Option<usize> {
 }
 
 /// `*` of JSONPath and jsonpath of SQL, `#` of GJSON, `-` of JSON Patch, `[]` of forms and jq, `-1` of Python, `1:3` of slices.
-fn means_several(name: &str) -> bool {
+fn is_wildcard(name: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_slice = name.contains(':') && name.split(':').all(|part| digits(part.trim_start_matches('-')));
     matches!(name, "#" | "$" | "@" | "..")
@@ -80,7 +80,7 @@ fn means_several(name: &str) -> bool {
         || is_slice
 }
 
-fn decoded(name: &str) -> Result<Box<str>, &'static str> {
+fn decode(name: &str) -> Result<Box<str>, &'static str> {
     if name.chars().any(char::is_control) {
         return Err("a pointer has no control characters");
     }
@@ -99,13 +99,13 @@ fn decoded(name: &str) -> Result<Box<str>, &'static str> {
 }
 
 /// The names of a pointer, or some of them, as a policy has them.
-pub(crate) fn written_names(names: &[Box<str>]) -> String {
+pub(crate) fn format_names(names: &[Box<str>]) -> String {
     names.iter().map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&written_names(&self.names))
+        f.write_str(&format_names(&self.names))
     }
 }
 

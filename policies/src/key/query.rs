@@ -5,7 +5,7 @@
 //! is refused.
 
 use super::no_key::{NOT_UTF8, RESPELLED, TWICE, ValueError};
-use crate::path::escape;
+use crate::path::decode_escape;
 
 pub(super) const BAD_ESCAPE: &str =
     "is in a query that has a percent sign without two hexadecimal digits, which servers read differently";
@@ -26,32 +26,32 @@ pub(super) fn parameter(query: &str, name: &str) -> Result<String, ValueError> {
         return Err(ValueError::Invalid(MANY));
     }
     // Who leaves out what it cannot decode, or the rest from there on, sees another query.
-    if query.split('%').skip(1).any(|after| escape(after.as_bytes()).is_none()) {
+    if query.split('%').skip(1).any(|after| decode_escape(after.as_bytes()).is_none()) {
         return Err(ValueError::Invalid(BAD_ESCAPE));
     }
-    let wanted = NormalizedName::of(name.as_bytes());
+    let wanted = NormalizedName::new(name.as_bytes());
     let mut value = None;
     for pair in query.split('&') {
         let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
-        let given = form_decoded(raw_name)?;
+        let given = decode_form(raw_name)?;
         if given != name.as_bytes() {
-            if NormalizedName::of(&given).is_like(&wanted) {
+            if NormalizedName::new(&given).matches(&wanted) {
                 return Err(ValueError::Invalid(RESPELLED));
             }
         } else if value.replace(raw_value).is_some() {
             return Err(ValueError::Invalid(TWICE));
         }
     }
-    let value = form_decoded(value.ok_or(ValueError::Missing)?)?;
+    let value = decode_form(value.ok_or(ValueError::Missing)?)?;
     String::from_utf8(value).map_err(|_| ValueError::Invalid(NOT_UTF8))
 }
 
-fn form_decoded(raw: &str) -> Result<Vec<u8>, ValueError> {
+fn decode_form(raw: &str) -> Result<Vec<u8>, ValueError> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
     while let [first, after @ ..] = rest {
         let (byte, after) = match first {
-            b'%' => escape(after).ok_or(ValueError::Invalid(BAD_ESCAPE))?,
+            b'%' => decode_escape(after).ok_or(ValueError::Invalid(BAD_ESCAPE))?,
             b'+' => (b' ', after),
             _ => (*first, after),
         };
@@ -68,7 +68,7 @@ pub(super) struct NormalizedName(Vec<String>);
 const LONGEST_NAME: usize = 4096;
 
 impl NormalizedName {
-    pub(super) fn of(name: &[u8]) -> Self {
+    pub(super) fn new(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
         // Who reads what stands behind the path leaves out the sign between the two.
@@ -94,16 +94,18 @@ impl NormalizedName {
     }
 
     /// One is the other, or the whole of which the other is a member.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        self.0.starts_with(&other.0) || other.0.starts_with(&self.0) || self.joined().eq(other.joined())
+    pub(super) fn matches(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+            || other.0.starts_with(&self.0)
+            || self.joined_bytes().eq(other.joined_bytes())
     }
 
     /// The same for a [plain](Self::is_plain) name, which is folded while it is compared.
-    pub(super) fn is_like_plain(&self, name: &[u8]) -> bool {
+    pub(super) fn matches_plain(&self, name: &[u8]) -> bool {
         let folded = || {
             name.iter().map(|byte| if is_plain_separator(*byte) { b'_' } else { byte.to_ascii_lowercase() })
         };
-        self.first().bytes().eq(folded()) || self.joined().eq(folded())
+        self.first().bytes().eq(folded()) || self.joined_bytes().eq(folded())
     }
 
     /// True for a name in which nothing but case and separators is folded.
@@ -112,7 +114,7 @@ impl NormalizedName {
             && name.iter().all(|byte| byte.is_ascii_alphanumeric() || is_plain_separator(*byte))
     }
 
-    fn joined(&self) -> impl Iterator<Item = u8> {
+    fn joined_bytes(&self) -> impl Iterator<Item = u8> {
         let members = self.0.iter().filter(|member| !member.is_empty()).enumerate();
         members.flat_map(|(at, member)| (at > 0).then_some(b'_').into_iter().chain(member.bytes()))
     }
@@ -247,8 +249,8 @@ mod tests {
     /// As a lenient server reads it, which takes the first one.
     fn first_of(query: &str, name: &str) -> Option<Vec<u8>> {
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let mut decoded = pairs.filter_map(|(name, value)| Some((form_decoded(name).ok()?, value)));
-        decoded.find(|(given, _)| given == name.as_bytes()).and_then(|(_, value)| form_decoded(value).ok())
+        let mut decoded = pairs.filter_map(|(name, value)| Some((decode_form(name).ok()?, value)));
+        decoded.find(|(given, _)| given == name.as_bytes()).and_then(|(_, value)| decode_form(value).ok())
     }
 
     proptest! {
@@ -257,9 +259,9 @@ mod tests {
             (wanted, name) in ("[abA._\\[\\]-]{0,5}", "[abAB._-]{0,5}"),
         ) {
             prop_assert!(NormalizedName::is_plain(name.as_bytes()));
-            let wanted = NormalizedName::of(wanted.as_bytes()).without_indexes();
-            let folded = NormalizedName::of(name.as_bytes()).without_indexes();
-            prop_assert_eq!(wanted.is_like_plain(name.as_bytes()), wanted.is_like(&folded));
+            let wanted = NormalizedName::new(wanted.as_bytes()).without_indexes();
+            let folded = NormalizedName::new(name.as_bytes()).without_indexes();
+            prop_assert_eq!(wanted.matches_plain(name.as_bytes()), wanted.matches(&folded));
         }
 
         #[test]
@@ -282,7 +284,7 @@ mod tests {
         ) {
             let other = format!("{before}{name}{behind}");
             // No assumption, of which a million cases may not miss more than a thousand.
-            if !form_decoded(&other).is_ok_and(|name| name != b"acc_id") {
+            if !decode_form(&other).is_ok_and(|name| name != b"acc_id") {
                 return Ok(());
             }
             let query = if first { format!("{other}=2&acc_id=1") } else { format!("acc_id=1&{other}=2") };

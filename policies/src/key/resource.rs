@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     fnv::fnv1a,
-    path::{escape, is_unreserved, percent_encoded},
+    path::{decode_escape, is_unreserved, percent_encode},
     permits::Permit,
 };
 
@@ -58,8 +58,8 @@ impl ResourceKey {
     ///
     /// # Errors
     /// It is no key, or is not spelled as requests spell it; then the error has the right spelling.
-    pub fn parse_asked(text: &str) -> Result<Self, ParseKeyError> {
-        let written = respelled(text);
+    pub fn parse_user_input(text: &str) -> Result<Self, ParseKeyError> {
+        let written = normalize_escapes(text);
         if written != text {
             // What is too long in the right spelling is no key in any.
             Self::parse(&written)?;
@@ -80,7 +80,7 @@ impl ResourceKey {
     ///
     /// Values of a key are escaped, so only a template with a `#` of its own could give the same text, and a policy that has
     /// both is refused.
-    pub fn of_permit(&self, permit: Permit) -> Option<Self> {
+    pub fn for_permit(&self, permit: Permit) -> Option<Self> {
         Self::new(format!("{}{PERMIT}{permit}", self.0))
     }
 
@@ -89,9 +89,9 @@ impl ResourceKey {
     ///
     /// # Panics
     /// No plan and no client says permits of a key that has no room for their numbers.
-    pub fn shown_as<K: FromIterator<Self>>(keys: &[Self], permit: Permit) -> K {
+    pub fn all_for_permit<K: FromIterator<Self>>(keys: &[Self], permit: Permit) -> K {
         let shown =
-            |key: &Self| key.of_permit(permit).expect("a key with permits has room for their numbers");
+            |key: &Self| key.for_permit(permit).expect("a key with permits has room for their numbers");
         keys.iter().map(shown).collect()
     }
 
@@ -106,16 +106,16 @@ impl ResourceKey {
         for (at, byte) in self.0.bytes().enumerate() {
             match byte {
                 // `.` and `..` are no names to ZooKeeper.
-                b'.' if at == 0 => segment.extend(percent_encoded(byte)),
+                b'.' if at == 0 => segment.extend(percent_encode(byte)),
                 _ if is_unreserved(byte) || b":@,;=+".contains(&byte) => segment.push(char::from(byte)),
-                _ => segment.extend(percent_encoded(byte)),
+                _ => segment.extend(percent_encode(byte)),
             }
         }
         segment
     }
 
     /// Reads [`ResourceKey::lock_segment`] back; `None` where the name belongs to no key.
-    pub fn of_segment(segment: &str) -> Option<Self> {
+    pub fn from_segment(segment: &str) -> Option<Self> {
         let mut text = String::with_capacity(segment.len());
         let mut rest = segment.bytes();
         while let Some(byte) = rest.next() {
@@ -139,17 +139,17 @@ impl ResourceKey {
 }
 
 /// The text with its escapes as values in keys have them.
-fn respelled(text: &str) -> String {
+fn normalize_escapes(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
-        let escaped = if *first == b'%' { escape(after) } else { None };
+        let escaped = if *first == b'%' { decode_escape(after) } else { None };
         match escaped {
             Some((byte, after)) => {
                 if is_unreserved(byte) {
                     written.push(char::from(byte));
                 } else {
-                    written.extend(percent_encoded(byte));
+                    written.extend(percent_encode(byte));
                 }
                 rest = after;
             }
@@ -157,7 +157,7 @@ fn respelled(text: &str) -> String {
                 if *first != b'%' && first.is_ascii_graphic() {
                     written.push(char::from(*first));
                 } else {
-                    written.extend(percent_encoded(*first));
+                    written.extend(percent_encode(*first));
                 }
                 rest = after;
             }
@@ -170,7 +170,7 @@ fn respelled(text: &str) -> String {
 pub(crate) const PERMIT: char = '#';
 
 /// Keys as they stand in `Fencing-Key` and in logs. No key has a space in it.
-pub fn listed(keys: &[ResourceKey]) -> String {
+pub fn join_keys(keys: &[ResourceKey]) -> String {
     keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>().join(", ")
 }
 
@@ -216,10 +216,10 @@ mod tests {
             ("a!b*c", "a%21b%2Ac"),
         ] {
             assert_eq!(key(text).lock_segment(), segment, "{text}");
-            assert_eq!(ResourceKey::of_segment(segment), Some(key(text)), "{text}");
+            assert_eq!(ResourceKey::from_segment(segment), Some(key(text)), "{text}");
         }
         for other in ["", "a!b", "%", "%2", "%2f", "%C3%A9", "a/b", "."] {
-            assert_eq!(ResourceKey::of_segment(other), None, "{other}");
+            assert_eq!(ResourceKey::from_segment(other), None, "{other}");
         }
     }
 
@@ -234,17 +234,17 @@ mod tests {
     #[test]
     fn each_permit_has_a_key_of_its_own_if_there_is_room_for_it() {
         let permit = |number| Permit::new(number).expect("small");
-        let of = |text: &str, number| key(text).of_permit(permit(number)).map(|key| key.to_string());
+        let of = |text: &str, number| key(text).for_permit(permit(number)).map(|key| key.to_string());
         assert_eq!(of("stock/7", 2).as_deref(), Some("stock/7#2"));
         assert_ne!(of("a", 1), of("a", 11));
-        assert_eq!(ResourceKey::parse("stock/7#2"), Ok(key("stock/7").of_permit(permit(2)).expect("short")));
+        assert_eq!(ResourceKey::parse("stock/7#2"), Ok(key("stock/7").for_permit(permit(2)).expect("short")));
         assert!(of(&"x".repeat(506), 999).is_some() && of(&"x".repeat(507), 999).is_none());
     }
 
     #[test]
     fn a_key_that_is_asked_for_is_spelled_as_requests_spell_it() {
         for good in ["order/42", "account/x%40y", "a%2Fb", "a:b@c", "a%25", "stock/7#2", "%C3%A9"] {
-            assert_eq!(ResourceKey::parse_asked(good), Ok(key(good)), "{good}");
+            assert_eq!(ResourceKey::parse_user_input(good), Ok(key(good)), "{good}");
         }
         for (bad, right) in [
             ("a%2fb", "a%2Fb"),
@@ -259,12 +259,16 @@ mod tests {
             ("%41%2d%7e", "A-~"),
         ] {
             let written = right.to_owned();
-            assert_eq!(ResourceKey::parse_asked(bad), Err(ParseKeyError::Misspelled { written }), "{bad}");
-            assert!(ResourceKey::parse_asked(right).is_ok(), "{right}");
+            assert_eq!(
+                ResourceKey::parse_user_input(bad),
+                Err(ParseKeyError::Misspelled { written }),
+                "{bad}"
+            );
+            assert!(ResourceKey::parse_user_input(right).is_ok(), "{right}");
         }
         let long = format!("{}\u{e9}", "x".repeat(510));
         for none in ["", &long] {
-            assert_eq!(ResourceKey::parse_asked(none), Err(ParseKeyError::Invalid(InvalidKeyError)));
+            assert_eq!(ResourceKey::parse_user_input(none), Err(ParseKeyError::Invalid(InvalidKeyError)));
         }
     }
 
@@ -279,7 +283,7 @@ mod tests {
     #[test]
     fn a_list_of_keys_is_read_back_only_as_it_was_written() {
         let keys = [key("a,b"), key("account/1"), key("account/2")];
-        assert_eq!(ResourceKey::parse_list(&listed(&keys)), Ok(keys.to_vec()));
+        assert_eq!(ResourceKey::parse_list(&join_keys(&keys)), Ok(keys.to_vec()));
         for bad in ["", "a,  b", "b, a", "a, a", "a, ", " a", "a b", "a\u{7f}", "\u{e9}"] {
             assert_eq!(ResourceKey::parse_list(bad), Err(InvalidKeyError), "{bad:?}");
         }
@@ -292,8 +296,8 @@ mod tests {
         /// What is told as the right spelling is taken.
         #[test]
         fn the_right_spelling_is_right(text in "[ -~\u{e9}%]{1,40}") {
-            if let Err(ParseKeyError::Misspelled { written }) = ResourceKey::parse_asked(&text) {
-                prop_assert_eq!(ResourceKey::parse_asked(&written), Ok(key(&written)));
+            if let Err(ParseKeyError::Misspelled { written }) = ResourceKey::parse_user_input(&text) {
+                prop_assert_eq!(ResourceKey::parse_user_input(&written), Ok(key(&written)));
             }
         }
 
@@ -312,7 +316,7 @@ mod tests {
             let mut rest = segment.as_bytes();
             while let [first, after @ ..] = rest {
                 let (byte, after) =
-                    if *first == b'%' { escape(after).expect("an escape") } else { (*first, after) };
+                    if *first == b'%' { decode_escape(after).expect("an escape") } else { (*first, after) };
                 read.push(byte);
                 rest = after;
             }

@@ -5,15 +5,15 @@ use std::{collections::VecDeque, iter};
 use super::form;
 
 /// True if `word` stands anywhere in `body`, as it stands or percent-encoded. `word` is in lower case.
-pub(super) fn has(body: &[u8], word: &str) -> bool {
-    stands(body, word) || body.contains(&b'%') && stands(&form::decoded(body), word)
+pub(super) fn contains_word(body: &[u8], word: &str) -> bool {
+    contains_at(body, word) || body.contains(&b'%') && contains_at(&form::decode(body), word)
 }
 
-fn stands(body: &[u8], word: &str) -> bool {
+fn contains_at(body: &[u8], word: &str) -> bool {
     let length = word.chars().count();
     let mut last = VecDeque::with_capacity(length + 1);
     length == 0
-        || folded(body).any(|character| {
+        || fold_case(body).any(|character| {
             last.push_back(character);
             if last.len() > length {
                 last.pop_front();
@@ -23,9 +23,9 @@ fn stands(body: &[u8], word: &str) -> bool {
 }
 
 /// True if an XML document may have an element or an attribute of this name. `word` is in lower case and has no separators.
-pub(super) fn has_xml_name(body: &[u8], word: &str) -> bool {
+pub(super) fn contains_xml_name(body: &[u8], word: &str) -> bool {
     let mut name = String::new();
-    for character in folded(body).chain(iter::once(' ')) {
+    for character in fold_case(body).chain(iter::once(' ')) {
         match character {
             '_' | '-' | '.' => {}
             // A longer one is another name.
@@ -39,7 +39,7 @@ pub(super) fn has_xml_name(body: &[u8], word: &str) -> bool {
 }
 
 /// Without regard to case. Some readers leave out what is not UTF-8.
-fn folded(body: &[u8]) -> impl Iterator<Item = char> {
+fn fold_case(body: &[u8]) -> impl Iterator<Item = char> {
     let characters = body.utf8_chunks().flat_map(|chunk| chunk.valid().chars());
     characters.flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }
@@ -53,21 +53,25 @@ mod tests {
     #[test]
     fn a_word_is_found_in_every_spelling() {
         for body in ["id", "xID", "i%64", "%49d", "iid", "x\u{131}id"] {
-            assert!(has(body.as_bytes(), "id"), "{body}");
+            assert!(contains_word(body.as_bytes(), "id"), "{body}");
         }
-        assert!(has(b"i\xffd", "id") && has("\u{212a}e\u{17f}".as_bytes(), "kes") && has(b"", ""));
+        assert!(
+            contains_word(b"i\xffd", "id")
+                && contains_word("\u{212a}e\u{17f}".as_bytes(), "kes")
+                && contains_word(b"", "")
+        );
         for body in ["", "i", "di", "i d", "i%zzd", "i%%64"] {
-            assert!(!has(body.as_bytes(), "id"), "{body}");
+            assert!(!contains_word(body.as_bytes(), "id"), "{body}");
         }
     }
 
     #[test]
     fn a_name_is_found_only_whole_in_xml() {
         for body in ["<id/>", "<a:ID>", "<a i-d='1'", "id", "<_Id_>", "a.b id"] {
-            assert!(has_xml_name(body.as_bytes(), "id"), "{body}");
+            assert!(contains_xml_name(body.as_bytes(), "id"), "{body}");
         }
         for body in ["", "<ids/>", "<width/>", "<aid/>", "<i d/>", "<account_id/>"] {
-            assert!(!has_xml_name(body.as_bytes(), "id"), "{body}");
+            assert!(!contains_xml_name(body.as_bytes(), "id"), "{body}");
         }
     }
 
@@ -77,8 +81,8 @@ mod tests {
             before in prop::collection::vec(any::<u8>(), 0..40),
             behind in prop::collection::vec(any::<u8>(), 0..40),
         ) {
-            prop_assert!(has(&[&before[..], b"aab", &behind].concat(), "aab"));
-            prop_assert!(has_xml_name(&[&before[..], b"<aab/>", &behind].concat(), "aab"));
+            prop_assert!(contains_word(&[&before[..], b"aab", &behind].concat(), "aab"));
+            prop_assert!(contains_xml_name(&[&before[..], b"<aab/>", &behind].concat(), "aab"));
         }
     }
 }

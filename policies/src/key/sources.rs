@@ -29,7 +29,7 @@ impl RequestSource {
     ];
 
     /// `None` for a header field and the host: their names mean something else in other sources.
-    pub(super) fn of(source: &ValueSource) -> Option<Self> {
+    pub(super) fn from_source(source: &ValueSource) -> Option<Self> {
         match source {
             ValueSource::Path(_) => Some(Self::Path),
             ValueSource::Query(_) => Some(Self::Query),
@@ -67,7 +67,7 @@ impl ConflictPolicy {
         RequestSource::WORDS.into_iter().filter(move |(_, source)| counts(source))
     }
 
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::RefuseAny | Self::Refuse(_) => "refuse",
             Self::Pass => "pass",

@@ -5,19 +5,19 @@ use super::{
     resource::ResourceKey,
     template::{KeyTemplate, TemplatePart},
 };
-use crate::path::{escape, is_unreserved};
+use crate::path::{decode_escape, is_unreserved};
 
 impl KeyTemplate {
     /// The filtered values, left to right; `None` for a key that this template cannot make.
-    pub fn values_of(&self, key: &ResourceKey) -> Option<Vec<String>> {
+    pub fn parse_values(&self, key: &ResourceKey) -> Option<Vec<String>> {
         let (mut rest, mut values) = (key.as_str(), Vec::new());
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
             match part {
                 TemplatePart::Literal(literal) => rest = rest.strip_prefix(&**literal)?,
                 TemplatePart::Variable(_) => {
-                    let (value, behind) = rest.split_at(end(rest, parts.peek().copied())?);
-                    values.push(unescaped(value)?);
+                    let (value, behind) = rest.split_at(value_end(rest, parts.peek().copied())?);
+                    values.push(unescape(value)?);
                     rest = behind;
                 }
             }
@@ -27,7 +27,7 @@ impl KeyTemplate {
 }
 
 /// The end of the value at the beginning of `rest`. The literal after a value has a character that no value contains.
-fn end(rest: &str, next: Option<&TemplatePart>) -> Option<usize> {
+fn value_end(rest: &str, next: Option<&TemplatePart>) -> Option<usize> {
     let is_of_a_value = |byte: u8| is_unreserved(byte) || byte == b'%';
     match next {
         None => Some(rest.len()),
@@ -40,11 +40,11 @@ fn end(rest: &str, next: Option<&TemplatePart>) -> Option<usize> {
     }
 }
 
-fn unescaped(value: &str) -> Option<String> {
+fn unescape(value: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(value.len()), value.as_bytes());
     while let [first, after @ ..] = rest {
         let (byte, after) = match first {
-            b'%' => escape(after)?,
+            b'%' => decode_escape(after)?,
             byte if is_unreserved(*byte) => (*byte, after),
             _ => return None,
         };
@@ -77,7 +77,7 @@ mod tests {
     fn a_key_of_another_template_has_no_values() {
         let values = |template: &str, key: &str| {
             let template = KeyTemplate::parse(template).expect(template);
-            template.values_of(&ResourceKey::parse(key).expect(key))
+            template.parse_values(&ResourceKey::parse(key).expect(key))
         };
         assert_eq!(values("order/{path.a}", "order/7"), Some(vec!["7".into()]));
         assert_eq!(values("one-lock", "one-lock"), Some(vec![]));
@@ -106,7 +106,7 @@ mod tests {
         ) {
             let template = KeyTemplate::parse(template).expect("a template");
             let key = template.expand(&TestPath(a.clone(), b.clone())).expect("a key");
-            prop_assert_eq!(template.values_of(&key), Some(vec![a, b]));
+            prop_assert_eq!(template.parse_values(&key), Some(vec![a, b]));
         }
     }
 }

@@ -60,7 +60,7 @@ pub enum ValueFilter {
 pub type Span = Range<usize>;
 
 /// Literals, and `None` for each variable.
-fn pieces(by_place: &str) -> impl Iterator<Item = Option<&str>> {
+fn split_published(by_place: &str) -> impl Iterator<Item = Option<&str>> {
     by_place.split_inclusive('}').flat_map(|piece| match piece.split_once('{') {
         Some((literal, variable)) if variable.ends_with('}') => [Some(literal), None].into_iter().take(2),
         _ => [Some(piece), None].into_iter().take(1),
@@ -79,13 +79,13 @@ impl KeyTemplate {
 
     /// The template with each path variable replaced by its place in `path`. Two templates that give one key for each
     /// path have the same form, whatever the names of their variables.
-    pub(crate) fn by_place(&self, path: &PathTemplate) -> String {
+    pub(crate) fn with_positions(&self, path: &PathTemplate) -> String {
         let parts = self.parts.iter().map(|part| match part {
             TemplatePart::Literal(literal) => literal.to_string(),
             TemplatePart::Variable(variable) => {
                 let filters: String = variable.filters.iter().map(|filter| format!(" | {filter}")).collect();
                 match &variable.source {
-                    ValueSource::Path(name) => format!("{{{}{filters}}}", path.place_of(name)),
+                    ValueSource::Path(name) => format!("{{{}{filters}}}", path.variable_position(name)),
                     source => format!("{{{source}{filters}}}"),
                 }
             }
@@ -111,29 +111,29 @@ impl KeyTemplate {
         };
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
-        Glob::of(self.parts.iter().map(literal), of_a_value)
+        Glob::from_parts(self.parts.iter().map(literal), of_a_value)
     }
 
     /// The same for the keys of its permits.
-    pub(crate) fn permits_glob(&self) -> Glob {
-        self.glob().numbered(PERMIT)
+    pub(crate) fn permit_glob(&self) -> Glob {
+        self.glob().with_number(PERMIT)
     }
 
     /// The same for a published template, whose variables are named by their place.
-    pub(crate) fn glob_of(by_place: &str) -> Glob {
+    pub(crate) fn published_glob(by_place: &str) -> Glob {
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
-        Glob::of(pieces(by_place).map(|literal| literal.map(str::to_owned)), of_a_value)
+        Glob::from_parts(split_published(by_place).map(|literal| literal.map(str::to_owned)), of_a_value)
     }
 
     /// The literals of a published template, without its variables.
-    pub(crate) fn shape_of(by_place: &str) -> String {
-        pieces(by_place).map(|literal| literal.unwrap_or("{}")).collect()
+    pub(crate) fn published_shape(by_place: &str) -> String {
+        split_published(by_place).map(|literal| literal.unwrap_or("{}")).collect()
     }
 
     /// True for every key that the template can give, and for some more: only the text before the first value and
     /// after the last value is compared.
-    pub fn may_give(&self, key: &ResourceKey) -> bool {
+    pub fn may_produce(&self, key: &ResourceKey) -> bool {
         let key = key.as_str();
         let literal = |part: Option<&TemplatePart>| match part {
             Some(TemplatePart::Literal(literal)) => literal.to_string(),
@@ -244,7 +244,7 @@ mod tests {
             ("one-lock", "one-lock/7", false),
         ] {
             let (template, key) = (KeyTemplate::parse(template).expect(template), ResourceKey::parse(key));
-            assert_eq!(template.may_give(&key.expect("a key")), may, "{template}");
+            assert_eq!(template.may_produce(&key.expect("a key")), may, "{template}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The one canonical path of a request, or why there is none.
 
-use super::escape::{escape, is_unreserved, percent_encoded};
+use super::escape::{decode_escape, is_unreserved, percent_encode};
 
 /// A request path in the one spelling that is matched, keyed and forwarded.
 ///
@@ -48,7 +48,7 @@ impl CanonicalPath {
         if is_canonical(raw) {
             return Self { text: raw.to_owned(), decoded: None, ambiguity: None };
         }
-        match canonical(raw) {
+        match canonicalize(raw) {
             Ok((text, decoded)) => {
                 Self { decoded: (decoded != text).then_some(decoded), text, ambiguity: None }
             }
@@ -88,12 +88,12 @@ fn is_canonical(raw: &str) -> bool {
 }
 
 /// The canonical spelling, and the same with every escape decoded.
-fn canonical(raw: &str) -> Result<(String, String), AmbiguousPathError> {
+fn canonicalize(raw: &str) -> Result<(String, String), AmbiguousPathError> {
     let tail = raw.strip_prefix('/').ok_or(AmbiguousPathError::NotAbsolute)?;
     let (mut text, mut decoded) = (String::with_capacity(raw.len()), String::with_capacity(raw.len()));
     let mut segments = tail.split('/').peekable();
     while let Some(segment) = segments.next() {
-        let value = segment_value(segment, &mut text)?;
+        let value = canonicalize_segment(segment, &mut text)?;
         // An empty last segment is a trailing slash; anywhere else some servers merge the slashes.
         if value.is_empty() && segments.peek().is_some() {
             return Err(AmbiguousPathError::EmptySegment);
@@ -105,14 +105,14 @@ fn canonical(raw: &str) -> Result<(String, String), AmbiguousPathError> {
 }
 
 /// Appends the canonical spelling of one segment to `text` and returns the segment decoded.
-fn segment_value(segment: &str, text: &mut String) -> Result<String, AmbiguousPathError> {
+fn canonicalize_segment(segment: &str, text: &mut String) -> Result<String, AmbiguousPathError> {
     text.push('/');
     let mut value = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
     while let [first, after @ ..] = rest {
         rest = after;
         if *first == b'%' {
-            let (byte, after) = escape(rest).ok_or(AmbiguousPathError::BadEscape)?;
+            let (byte, after) = decode_escape(rest).ok_or(AmbiguousPathError::BadEscape)?;
             rest = after;
             push_escaped(byte, text)?;
             value.push(byte);
@@ -139,7 +139,7 @@ fn push_escaped(byte: u8, text: &mut String) -> Result<(), AmbiguousPathError> {
         b';' => return Err(AmbiguousPathError::Parameter),
         _ if byte.is_ascii_control() => return Err(AmbiguousPathError::Control),
         _ if is_unreserved(byte) => text.push(char::from(byte)),
-        _ => text.extend(percent_encoded(byte)),
+        _ => text.extend(percent_encode(byte)),
     }
     Ok(())
 }
@@ -235,7 +235,7 @@ mod tests {
         /// The quick check accepts no path that the full check would change.
         #[test]
         fn what_is_canonical_at_a_look_is_its_own_canonical_form(raw in "(/([a-zA-Z.~@;%,-]|%2e){0,4}){0,5}|\\PC{0,30}") {
-            let long = canonical(&raw);
+            let long = canonicalize(&raw);
             let short = long.as_ref().is_ok_and(|(text, decoded)| *text == raw && *decoded == raw);
             prop_assert_eq!(is_canonical(&raw), short);
         }
@@ -258,7 +258,7 @@ mod tests {
             let mut rest = path.as_str().as_bytes();
             while let [first, after @ ..] = rest {
                 let (byte, after) =
-                    if *first == b'%' { escape(after).expect("canonical") } else { (*first, after) };
+                    if *first == b'%' { decode_escape(after).expect("canonical") } else { (*first, after) };
                 decoded.push(byte);
                 rest = after;
             }

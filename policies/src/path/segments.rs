@@ -65,7 +65,7 @@ struct TrieSearch<'a, T> {
 
 impl RouteTrie {
     pub(crate) fn new() -> Self {
-        Self { nodes: vec![TrieNode::starting_with(0)] }
+        Self { nodes: vec![TrieNode::new(0)] }
     }
 
     /// `index` is larger than all before.
@@ -83,12 +83,16 @@ impl RouteTrie {
 
     /// The first template, among those that `takes` allows, that matches every path of `parts`. For the parts of a
     /// path that is a template that matches the path; for the parts of a template, a template that covers it.
-    pub(crate) fn first(&self, parts: &[TrieSegment], takes: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(crate) fn find_covering(
+        &self,
+        parts: &[TrieSegment],
+        takes: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         self.search(parts, takes, TrieRelation::Covering)
     }
 
     /// The first template, among those that `takes` allows, that matches some path of `parts`.
-    pub(crate) fn first_meeting(
+    pub(crate) fn find_overlapping(
         &self,
         parts: &[TrieSegment],
         takes: impl Fn(usize) -> bool,
@@ -116,7 +120,7 @@ impl RouteTrie {
             None => *node.variable.get_or_insert(new),
         };
         if child == new {
-            self.nodes.push(TrieNode::starting_with(index));
+            self.nodes.push(TrieNode::new(index));
         }
         child
     }
@@ -124,7 +128,7 @@ impl RouteTrie {
 
 impl TrieNode {
     /// Templates are inserted in ascending order, so the template that makes a node has the lowest number below it.
-    fn starting_with(least: usize) -> Self {
+    fn new(least: usize) -> Self {
         Self { literals: HashMap::new(), variable: None, ends: Vec::new(), rests: Vec::new(), least }
     }
 
@@ -163,14 +167,14 @@ impl<T: Fn(usize) -> bool> TrieSearch<'_, T> {
                 }
             }
             TrieSegment::Rest if self.sought == TrieRelation::Meeting => {
-                node.children().for_each(|child| self.all(child))
+                node.children().for_each(|child| self.visit_all(child))
             }
             TrieSegment::Rest => {}
         }
     }
 
     /// Visits every template at or below a node.
-    fn all(&mut self, at: usize) {
+    fn visit_all(&mut self, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
         if node.least >= self.best {
@@ -178,7 +182,7 @@ impl<T: Fn(usize) -> bool> TrieSearch<'_, T> {
         }
         self.offer(&node.ends);
         self.offer(&node.rests);
-        node.children().for_each(|child| self.all(child));
+        node.children().for_each(|child| self.visit_all(child));
     }
 
     fn offer(&mut self, templates: &[usize]) {

@@ -110,7 +110,7 @@ impl PathTemplate {
 
     /// True if some path matches both templates.
     #[cfg(test)]
-    pub(crate) fn meets(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (mut ours, mut theirs) = (self.pieces.iter(), other.pieces.iter());
         loop {
             match (ours.next(), theirs.next()) {
@@ -135,7 +135,7 @@ impl PathTemplate {
 
     /// The segment that a variable binds, counted from 0; with dots behind it where the variable binds all segments
     /// that are left.
-    pub(crate) fn place_of(&self, variable: &str) -> String {
+    pub(crate) fn variable_position(&self, variable: &str) -> String {
         let at = self.pieces.iter().position(|piece| piece.name() == Some(variable));
         match at.map(|at| (at, &self.pieces[at])) {
             Some((at, TemplateSegment::Rest(_))) => format!("{at}..."),

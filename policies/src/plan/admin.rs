@@ -20,19 +20,19 @@ pub struct AdminListener {
 
 impl AdminListener {
     /// True if the listener asks for a token or a certificate.
-    pub fn asks_who(&self) -> bool {
-        self.bearer.is_some() || self.asks_for_certificates()
+    pub fn requires_auth(&self) -> bool {
+        self.bearer.is_some() || self.requires_certificate()
     }
 
-    fn asks_for_certificates(&self) -> bool {
+    fn requires_certificate(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)))
     }
 
     /// False for a request under a foreign host name. By DNS rebinding the page of a stranger can send requests here,
     /// but under the stranger's name, and never under an address.
-    pub fn is_meant_by(&self, host: &CanonicalHost) -> bool {
+    pub fn accepts_host(&self, host: &CanonicalHost) -> bool {
         let name = host.name();
-        name == "localhost" || host.is_address() || self.hosts.iter().any(|served| served.is(host))
+        name == "localhost" || host.is_address() || self.hosts.iter().any(|served| served.matches(host))
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
             ("1.2.3", false),
         ] {
             let host = CanonicalHost::parse(host).expect(host);
-            assert_eq!(admin.is_meant_by(&host), meant, "{}", host.as_str());
+            assert_eq!(admin.accepts_host(&host), meant, "{}", host.as_str());
         }
     }
 }

@@ -49,7 +49,7 @@ impl OutlierEjection {
     pub const LONGEST: u32 = 16;
 
     /// The length of an ejection after `earlier` others.
-    pub fn lasts(&self, earlier: u32) -> Duration {
+    pub fn duration_after(&self, earlier: u32) -> Duration {
         self.base.saturating_mul(1_u32.checked_shl(earlier).unwrap_or(Self::LONGEST).min(Self::LONGEST))
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn an_ejection_grows_and_stays_bounded() {
         let eject = OutlierEjection::default();
-        let seconds: Vec<u64> = [0, 1, 2, 4, 5, 31, 40].map(|n| eject.lasts(n).as_secs()).into();
+        let seconds: Vec<u64> = [0, 1, 2, 4, 5, 31, 40].map(|n| eject.duration_after(n).as_secs()).into();
         assert_eq!(seconds, [30, 60, 120, 480, 480, 480, 480]);
     }
 }

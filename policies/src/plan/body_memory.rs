@@ -9,36 +9,36 @@ pub const SMALL: usize = 64 << 10;
 
 /// How many of these the heads that were read in full may take. The rest is for reading: an HTTP/2 connection whose head
 /// finds no room while it is read has to end, and one that was read in full gets an answer.
-pub fn complete_heads(all: usize) -> usize {
-    heads(all) / 4 * 3
+pub fn complete_head_limit(all: usize) -> usize {
+    head_limit(all) / 4 * 3
 }
 
 /// How many of these bytes for heads one client may take, so that it leaves some to others. So a client has room for reading
 /// as well when its complete heads find none.
-pub fn of_one_client(heads: usize) -> usize {
+pub fn client_limit(heads: usize) -> usize {
     heads / 2
 }
 
 const LEAST_FOR_HEADS: usize = 4 << 20;
 
 /// How many of `all` bytes may be in use after a body of this size was taken in.
-pub fn bound(all: usize, size: usize) -> usize {
+pub fn body_limit(all: usize, size: usize) -> usize {
     if size > SMALL { all / 4 * 3 } else { all }
 }
 
 /// How many of `all` bytes the heads of requests may take together. Bodies keep the other half. Where the memory is
 /// small, some heads find room all the same: each is bounded by `max_header`.
-pub fn heads(all: usize) -> usize {
+pub fn head_limit(all: usize) -> usize {
     (all / 2).max(LEAST_FOR_HEADS)
 }
 
 /// The largest body that fits into an empty memory.
-pub fn largest(all: usize) -> usize {
-    bound(all, usize::MAX).max(all.min(SMALL)).max(FREE)
+pub fn max_body(all: usize) -> usize {
+    body_limit(all, usize::MAX).max(all.min(SMALL)).max(FREE)
 }
 
 /// The smallest memory into which a body of this size fits.
-pub fn least(size: usize) -> usize {
+pub fn min_memory(size: usize) -> usize {
     if size <= FREE {
         1
     } else if size <= SMALL {
@@ -55,10 +55,10 @@ mod tests {
     #[test]
     fn what_is_the_least_for_a_body_is_enough_for_it_and_no_byte_more() {
         for size in [1, FREE, FREE + 1, SMALL, SMALL + 1, SMALL + 2, SMALL + 3, 1 << 20, 1 << 30] {
-            let all = least(size);
-            assert!(largest(all) >= size, "{size}: {all}");
-            assert!(bound(all, size) >= size || size <= FREE, "{size}: {all}");
-            assert!(all <= SMALL || largest(all - 4) < size, "{size}: {all}");
+            let all = min_memory(size);
+            assert!(max_body(all) >= size, "{size}: {all}");
+            assert!(body_limit(all, size) >= size || size <= FREE, "{size}: {all}");
+            assert!(all <= SMALL || max_body(all - 4) < size, "{size}: {all}");
         }
     }
 }

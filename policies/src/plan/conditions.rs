@@ -18,7 +18,7 @@ pub struct MatchConditions {
 }
 
 impl MatchConditions {
-    pub fn are_none(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.hosts == HostMatcher::Any && self.headers.is_empty() && self.query.is_empty()
     }
 
@@ -27,8 +27,8 @@ impl MatchConditions {
     /// # Errors
     /// A value that another reader could take for a different one, such as a field that stands there twice. Then it
     /// is not known whether the route takes the request.
-    pub fn hold(&self, values: &dyn RequestValues) -> Result<bool, KeyError> {
-        if !values.host().map_or(self.hosts == HostMatcher::Any, |host| self.hosts.has(host)) {
+    pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, KeyError> {
+        if !values.host().map_or(self.hosts == HostMatcher::Any, |host| self.hosts.contains_name(host)) {
             return Ok(false);
         }
         for (name, wanted) in &self.headers {
@@ -45,22 +45,22 @@ impl MatchConditions {
     }
 
     /// True if these conditions hold wherever `other` hold.
-    pub(crate) fn cover(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         let among = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter().all(|condition| theirs.contains(condition))
         };
-        self.hosts.cover(&other.hosts)
+        self.hosts.covers(&other.hosts)
             && among(&self.headers, &other.headers)
             && among(&self.query, &other.query)
     }
 
     /// True if some request can meet both.
-    pub(crate) fn meet(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let unlike = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter()
                 .any(|(name, value)| theirs.iter().any(|(other, wanted)| name == other && value != wanted))
         };
-        self.hosts.meet(&other.hosts)
+        self.hosts.overlaps(&other.hosts)
             && !unlike(&self.headers, &other.headers)
             && !unlike(&self.query, &other.query)
     }
@@ -69,7 +69,7 @@ impl MatchConditions {
 /// The form in the fingerprint of a plan; empty where there are no conditions.
 impl fmt::Display for MatchConditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.are_none() {
+        if self.is_empty() {
             return Ok(());
         }
         write!(f, " {:?} {:?} {:?}", self.hosts, self.headers, self.query)
@@ -131,8 +131,8 @@ mod tests {
             (TestRequest("a.shop.example", &["acme"], "dry=a+b;dry=c"), None),
             (TestRequest("a.shop.example", &["acme"], "dry=%zz"), None),
         ] {
-            assert_eq!(all.hold(&request).ok(), holds, "{:?} {}", request.1, request.2);
-            assert_eq!(MatchConditions::default().hold(&request), Ok(true));
+            assert_eq!(all.matches(&request).ok(), holds, "{:?} {}", request.1, request.2);
+            assert_eq!(MatchConditions::default().matches(&request), Ok(true));
         }
     }
 
@@ -143,11 +143,14 @@ mod tests {
         let shop = conditions(&["*.shop.example"], &[], &[]);
         let narrow = conditions(&["a.shop.example"], &["acme"], &["yes"]);
         for (wide, narrow) in [(&none, &acme), (&acme, &narrow), (&shop, &narrow), (&shop, &shop)] {
-            assert!(wide.cover(narrow) && wide.meet(narrow) && narrow.meet(wide), "{wide:?} {narrow:?}");
+            assert!(
+                wide.covers(narrow) && wide.overlaps(narrow) && narrow.overlaps(wide),
+                "{wide:?} {narrow:?}"
+            );
         }
-        assert!(!acme.cover(&none) && !narrow.cover(&shop) && !shop.cover(&none));
-        assert!(!acme.meet(&other) && !narrow.meet(&other));
-        assert!(!shop.meet(&conditions(&["shop.example", "b.example"], &[], &[])));
+        assert!(!acme.covers(&none) && !narrow.covers(&shop) && !shop.covers(&none));
+        assert!(!acme.overlaps(&other) && !narrow.overlaps(&other));
+        assert!(!shop.overlaps(&conditions(&["shop.example", "b.example"], &[], &[])));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const NOT_TAKEN_UP: [u16; 6] = [401, 403, 408, 421, 425, 429];
 
 impl OperationEnd {
     /// `finals` are the further statuses that end an operation of this route.
-    pub fn of(status: u16, finals: &[u16]) -> Self {
+    pub fn from_status(status: u16, finals: &[u16]) -> Self {
         match status {
             _ if finals.contains(&status) => Self::Final,
             500.. => Self::Unknown,
@@ -38,8 +38,9 @@ mod tests {
 
     #[test]
     fn only_what_says_that_nothing_was_done_may_run_again() {
-        let ends =
-            |ending| (100..600).filter(|status| OperationEnd::of(*status, &[]) == ending).collect::<Vec<_>>();
+        let ends = |ending| {
+            (100..600).filter(|status| OperationEnd::from_status(*status, &[]) == ending).collect::<Vec<_>>()
+        };
         assert_eq!(ends(OperationEnd::NotStarted), NOT_TAKEN_UP);
         assert_eq!(ends(OperationEnd::Unknown), (500..600).collect::<Vec<_>>());
     }
@@ -47,7 +48,7 @@ mod tests {
     #[test]
     fn a_route_can_only_make_more_statuses_an_end() {
         let all: Vec<u16> = (100..600).collect();
-        assert!(all.iter().all(|status| OperationEnd::of(*status, &all) == OperationEnd::Final));
-        assert_eq!(OperationEnd::of(403, &[503]), OperationEnd::NotStarted);
+        assert!(all.iter().all(|status| OperationEnd::from_status(*status, &all) == OperationEnd::Final));
+        assert_eq!(OperationEnd::from_status(403, &[503]), OperationEnd::NotStarted);
     }
 }

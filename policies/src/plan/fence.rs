@@ -124,7 +124,7 @@ pub enum Enforcement {
 }
 
 impl LeasePolicy {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",
             Self::Optional => "optional",
@@ -148,9 +148,13 @@ impl Fence {
     ///
     /// # Errors
     /// Another reader could take other values from it.
-    pub fn body(&self, said: &ContentDeclaration<'_>, bytes: &[u8]) -> Result<BodyValues, ParseBodyError> {
+    pub fn parse_body(
+        &self,
+        said: &ContentDeclaration<'_>,
+        bytes: &[u8],
+    ) -> Result<BodyValues, ParseBodyError> {
         if self.body_type == BodyType::Json {
-            said.is_json()?;
+            said.require_json()?;
         }
         BodyValues::parse(bytes, self.pointers())
     }
@@ -177,7 +181,7 @@ impl Fence {
     }
 
     /// The rule by which a request with that method is an operation; `None` where the method only reads.
-    pub fn once(&self, method: &str) -> Option<&OnceRule> {
+    pub fn once_rule(&self, method: &str) -> Option<&OnceRule> {
         self.once.as_ref().filter(|_| self.mode.mode(method) == Mode::Exclusive)
     }
 
@@ -190,7 +194,7 @@ impl Fence {
             (Some(former), _)
                 if former.placing != LockPlacement::Native || self.placing != LockPlacement::Native =>
             {
-                keys.iter().map(|key| self.site_beside(former, key)).collect()
+                keys.iter().map(|key| self.migrated_site(former, key)).collect()
             }
             (None, [template]) => keys.iter().map(|key| self.placing.site(template, key)).collect(),
             _ => Ok(vec![LockSite::Native; keys.len()]),
@@ -198,8 +202,8 @@ impl Fence {
     }
 
     /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
-    fn site_beside(&self, former: &MigratedLock, key: &ResourceKey) -> Result<LockSite, KeyError> {
-        match self.keys.iter().find(|template| template.values_of(key).is_some()) {
+    fn migrated_site(&self, former: &MigratedLock, key: &ResourceKey) -> Result<LockSite, KeyError> {
+        match self.keys.iter().find(|template| template.parse_values(key).is_some()) {
             Some(template) => self.placing.site(template, key),
             None => former.placing.site(&former.key, key),
         }
@@ -207,7 +211,7 @@ impl Fence {
 
     /// Where the lock of `key` lies, if some request of this fence may take it.
     pub fn site_of(&self, key: &ResourceKey) -> Option<LockSite> {
-        let (template, placing) = self.locks().find(|(template, _)| template.values_of(key).is_some())?;
+        let (template, placing) = self.locks().find(|(template, _)| template.parse_values(key).is_some())?;
         placing.site(template, key).ok()
     }
 
@@ -222,7 +226,7 @@ impl Fence {
         values: &dyn RequestValues,
         sent: &RequestSources<'_>,
     ) -> Result<(), KeyError> {
-        let once = self.once(method).into_iter().flat_map(OnceRule::templates);
+        let once = self.once_rule(method).into_iter().flat_map(OnceRule::templates);
         compare(self.templates().chain(once), &self.conflicts, values, sent)
     }
 
@@ -250,10 +254,10 @@ pub enum Mode {
 impl Mode {
     /// Reads [`Mode::word`] back.
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Exclusive, Self::Shared].into_iter().find(|mode| mode.word() == word)
+        [Self::Exclusive, Self::Shared].into_iter().find(|mode| mode.as_str() == word)
     }
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Mode::Exclusive => "exclusive",
             Mode::Shared => "shared",
@@ -284,7 +288,7 @@ impl ModeRule {
         self != Self::Exclusive
     }
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
             Self::Shared => "shared",

@@ -1,6 +1,6 @@
 //! The names of the fields that only the gateway writes, in every spelling that some server takes for them.
 
-use crate::spelling::{begins_plain, is_plain, plain};
+use crate::spelling::{is_spelling_of, normalize, starts_with_spelling};
 
 /// The names of the two token fields at one upstream. Lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,13 +26,14 @@ pub struct ReservedFields {
 
 impl ReservedFields {
     /// `renamed`: names in any spelling.
-    pub fn with(renamed: impl IntoIterator<Item = String>) -> Self {
-        Self { renamed: renamed.into_iter().map(|name| plain(&name)).collect() }
+    pub fn new(renamed: impl IntoIterator<Item = String>) -> Self {
+        Self { renamed: renamed.into_iter().map(|name| normalize(&name)).collect() }
     }
 
     /// True for every spelling that some server takes for one of our fields, see [`plain`].
     pub fn contains(&self, name: &str) -> bool {
-        begins_plain(name, "fencing-") || self.renamed.iter().any(|renamed| is_plain(name, renamed))
+        starts_with_spelling(name, "fencing-")
+            || self.renamed.iter().any(|renamed| is_spelling_of(name, renamed))
     }
 }
 
@@ -50,13 +51,13 @@ const CREDENTIALS: [&str; 7] = [
 
 /// True for a field that proves who somebody is, in every spelling that some server takes for it.
 pub fn is_credential(name: &str) -> bool {
-    CREDENTIALS.into_iter().any(|known| is_plain(name, known))
+    CREDENTIALS.into_iter().any(|known| is_spelling_of(name, known))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spelling::are_alike;
+    use crate::spelling::same_field;
 
     #[test]
     fn credentials_are_known_in_every_spelling() {
@@ -66,13 +67,13 @@ mod tests {
 
     #[test]
     fn every_character_but_letters_and_digits_is_one() {
-        let ours = ReservedFields::with(["X-Fence".to_owned()]);
+        let ours = ReservedFields::new(["X-Fence".to_owned()]);
         for between in "-_.~!+'*|^`$%&#".chars() {
             for name in ["Fencing?Token", "fencing?", "FENCING?key?2", "x?fence"] {
                 let name = name.replace('?', &between.to_string());
                 assert!(ours.contains(&name), "{name}");
             }
-            assert!(are_alike("x-account", &format!("X{between}Account")), "{between}");
+            assert!(same_field("x-account", &format!("X{between}Account")), "{between}");
         }
         for name in ["fencing", "fencings-token", "xfence", "x-fences", "x0fence", "a-fencing-token"] {
             assert!(!ours.contains(name), "{name}");

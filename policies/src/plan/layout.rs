@@ -71,24 +71,24 @@ impl LockLayout {
         }
     }
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         let known = Self::WORDS.into_iter().find(|(_, layout)| *layout == self);
         known.expect("every layout has a word").0
     }
 }
 
 impl ForeignLayout {
-    pub fn word(self) -> &'static str {
-        LockLayout::Foreign(self).word()
+    pub fn as_str(self) -> &'static str {
+        LockLayout::Foreign(self).as_str()
     }
 
     /// True if some of its nodes can hold the lock together.
-    pub fn shares(self) -> bool {
+    pub fn has_shared_mode(self) -> bool {
         matches!(self, Self::CuratorReadWrite | Self::Kazoo)
     }
 
     /// Contenders stand in a line that a holder can see.
-    pub fn has_line(self) -> bool {
+    pub fn has_queue(self) -> bool {
         self != Self::ExclusiveNode
     }
 }
@@ -126,7 +126,7 @@ impl LockPlacement {
 impl LockSite {
     /// A semaphore for `key`; `None` where the keys of its permits would be too long.
     pub fn semaphore(key: &ResourceKey, permits: Permits) -> Option<Self> {
-        key.of_permit(permits.last()).map(|_| Self::Semaphore { permits })
+        key.for_permit(permits.last()).map(|_| Self::Semaphore { permits })
     }
 
     pub fn permits(&self) -> Option<Permits> {

@@ -113,7 +113,7 @@ impl KeyPattern {
     }
 
     /// The same of a pattern that was written by [`fmt::Display`].
-    pub(crate) fn written_matches(written: &str, key: &ResourceKey) -> bool {
+    pub(crate) fn published_matches(written: &str, key: &ResourceKey) -> bool {
         match written.strip_suffix('*') {
             Some(begin) => key.as_str().starts_with(begin),
             None => key.as_str() == written,
@@ -121,18 +121,18 @@ impl KeyPattern {
     }
 
     /// All keys that a pattern covers which was written by [`fmt::Display`].
-    pub(crate) fn glob_of(written: &str) -> Glob {
+    pub(crate) fn published_glob(written: &str) -> Glob {
         match written.strip_suffix('*') {
-            Some(begin) => Glob::beginning_with(begin),
-            None => Glob::text(written),
+            Some(begin) => Glob::with_prefix(begin),
+            None => Glob::literal(written),
         }
     }
 
     /// All keys that it covers.
     pub(crate) fn glob(&self) -> Glob {
         match &self.0 {
-            PatternKind::Exact(this) => Glob::text(this),
-            PatternKind::Prefix(begin) => Glob::beginning_with(begin),
+            PatternKind::Exact(this) => Glob::literal(this),
+            PatternKind::Prefix(begin) => Glob::with_prefix(begin),
         }
     }
 }

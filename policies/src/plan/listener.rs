@@ -26,7 +26,7 @@ impl Listener {
     /// The listener as it is after a reload: everything of `new`, but the address and what else belongs to the open
     /// socket.
     #[must_use]
-    pub fn taken_over(&self, new: &Self) -> Self {
+    pub fn after_reload(&self, new: &Self) -> Self {
         Self {
             name: self.name.clone(),
             address: self.address.clone(),

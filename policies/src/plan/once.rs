@@ -69,17 +69,17 @@ impl OnceRule {
     /// # Errors
     /// Where a value is missing, empty, longer than 255 characters, or not what a key may have. An `Idempotency-Key`
     /// in quotes and one without are the same.
-    pub fn expand(&self, values: &dyn RequestValues) -> Result<Option<OperationName>, KeyError> {
-        let name = match self.key.name(values) {
+    pub fn operation_name(&self, values: &dyn RequestValues) -> Result<Option<OperationName>, KeyError> {
+        let name = match self.key.expand_name(values) {
             Err(KeyError::Missing { .. }) if !self.required => return Ok(None),
             name => name?,
         };
-        let principal = self.principal.as_ref().map(|principal| principal.name(values)).transpose()?;
+        let principal = self.principal.as_ref().map(|principal| principal.expand_name(values)).transpose()?;
         Ok(Some(OperationName { name, principal: principal.unwrap_or_default() }))
     }
 
     /// True if `Idempotency-Key` alone names the operation. With principals it names one operation for each of them.
-    pub fn is_by_header(&self) -> bool {
+    pub fn uses_default_header(&self) -> bool {
         self.principal.is_none() && self.key.to_string() == Self::default_key().to_string()
     }
 
@@ -130,33 +130,42 @@ mod tests {
 
     #[test]
     fn an_operation_has_a_name_and_where_asked_for_a_principal() {
-        assert_eq!(once(true, None).expand(&TestRequest(Some("a/b"), None)), Ok(operation("a%2Fb", "")));
+        assert_eq!(
+            once(true, None).operation_name(&TestRequest(Some("a/b"), None)),
+            Ok(operation("a%2Fb", ""))
+        );
         let whose = once(true, Some("shop/{header.x-shop}"));
-        assert_eq!(whose.expand(&TestRequest(Some("\"a\""), Some("7"))), Ok(operation("a", "shop/7")));
+        assert_eq!(
+            whose.operation_name(&TestRequest(Some("\"a\""), Some("7"))),
+            Ok(operation("a", "shop/7"))
+        );
     }
 
     #[test]
     fn only_where_no_name_is_required_a_request_may_have_none() {
-        assert!(matches!(once(true, None).expand(&TestRequest(None, None)), Err(KeyError::Missing { .. })));
-        assert_eq!(once(false, None).expand(&TestRequest(None, None)), Ok(None));
+        assert!(matches!(
+            once(true, None).operation_name(&TestRequest(None, None)),
+            Err(KeyError::Missing { .. })
+        ));
+        assert_eq!(once(false, None).operation_name(&TestRequest(None, None)), Ok(None));
         for bad in ["", "\"", "\u{1}"] {
-            assert!(once(false, None).expand(&TestRequest(Some(bad), None)).is_err(), "{bad:?}");
+            assert!(once(false, None).operation_name(&TestRequest(Some(bad), None)).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn what_has_a_principal_is_not_named_by_the_header_alone() {
-        assert!(once(true, None).is_by_header());
-        assert!(!once(true, Some("{header.x-shop}")).is_by_header());
+        assert!(once(true, None).uses_default_header());
+        assert!(!once(true, Some("{header.x-shop}")).uses_default_header());
         let other =
             OnceRule { key: KeyTemplate::parse("{header.x-shop}").expect("a template"), ..once(true, None) };
-        assert!(!other.is_by_header());
+        assert!(!other.uses_default_header());
     }
 
     #[test]
     fn a_name_without_its_principal_is_refused_even_where_no_name_is_required() {
         let whose = once(false, Some("{header.x-shop}"));
-        assert!(matches!(whose.expand(&TestRequest(Some("a"), None)), Err(KeyError::Missing { .. })));
-        assert_eq!(whose.expand(&TestRequest(None, None)), Ok(None));
+        assert!(matches!(whose.operation_name(&TestRequest(Some("a"), None)), Err(KeyError::Missing { .. })));
+        assert_eq!(whose.operation_name(&TestRequest(None, None)), Ok(None));
     }
 }

@@ -60,10 +60,10 @@ impl RouteTable {
         }
         // The tree does not visit the routes in their order.
         let unclear: RefCell<Option<(usize, KeyError)>> = RefCell::default();
-        let found = self.tree.first(&segments, |index| {
+        let found = self.tree.find_covering(&segments, |index| {
             let route = &self.routes[index];
-            route.takes(method)
-                && route.conditions.hold(values).unwrap_or_else(|bad| {
+            route.accepts_method(method)
+                && route.conditions.matches(values).unwrap_or_else(|bad| {
                     let earlier = unclear.take().filter(|(other, _)| *other < index);
                     unclear.replace(earlier.or(Some((index, bad))));
                     false
@@ -81,7 +81,7 @@ impl RouteTable {
 
 impl Route {
     /// An empty list of methods means every method.
-    pub(crate) fn takes(&self, method: &str) -> bool {
+    pub(crate) fn accepts_method(&self, method: &str) -> bool {
         self.methods.is_empty() || self.methods.iter().any(|ours| ours == method)
     }
 }
@@ -176,7 +176,7 @@ mod tests {
             for path in &paths {
                 let canonical = CanonicalPath::parse(path);
                 for method in ["GET", "PUT", "POST"] {
-                    let scan = table.routes().iter().find(|route| route.takes(method) && route.path.matches(&canonical));
+                    let scan = table.routes().iter().find(|route| route.accepts_method(method) && route.path.matches(&canonical));
                     prop_assert_eq!(found(&table, method, path), scan.map(|route| route.id.0), "{} {}", method, path);
                 }
             }
@@ -200,15 +200,15 @@ mod tests {
             let scan = |found: &dyn Fn(&PathTemplate) -> bool| {
                 (0..templates.len()).find(|index| takes(*index) && found(&templates[*index]))
             };
-            prop_assert_eq!(tree.first(&parts, takes), scan(&|one| one.covers(&sought)));
-            prop_assert_eq!(tree.first_meeting(&parts, takes), scan(&|one| one.meets(&sought)));
+            prop_assert_eq!(tree.find_covering(&parts, takes), scan(&|one| one.covers(&sought)));
+            prop_assert_eq!(tree.find_overlapping(&parts, takes), scan(&|one| one.overlaps(&sought)));
         }
 
         #[test]
         fn two_templates_meet_where_one_path_is_of_both(one in any_template(), other in any_template(), path in "(/[abcd]){0,4}/?") {
             let (one, other) = (PathTemplate::parse(&one).expect("made"), PathTemplate::parse(&other).expect("made"));
             let path = CanonicalPath::parse(&path);
-            prop_assert!(one.meets(&other) || !one.matches(&path) || !other.matches(&path));
+            prop_assert!(one.overlaps(&other) || !one.matches(&path) || !other.matches(&path));
         }
 
         #[test]

@@ -44,45 +44,45 @@ enum AddressHost {
 
 impl AddressId {
     /// `endpoint`: `unix:/path`, or `host:port` with the host in its canonical spelling.
-    pub fn of(endpoint: &str) -> Self {
+    pub fn parse(endpoint: &str) -> Self {
         if let Some(path) = socket_path(endpoint) {
-            return Self::behind(path);
+            return Self::from_socket_path(path);
         }
         let (host, port) = endpoint.rsplit_once(':').unwrap_or((endpoint, ""));
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let machine = match bare.parse().ok().or_else(|| legacy(bare).map(IpAddr::V4)) {
-            Some(address) => AddressHost::at(address),
+        let machine = match bare.parse().ok().or_else(|| parse_inet_aton(bare).map(IpAddr::V4)) {
+            Some(address) => AddressHost::from_ip(address),
             None if bare == "localhost" || bare.ends_with(".localhost") => AddressHost::This,
             None => AddressHost::Name(bare.to_owned()),
         };
-        Self::on(machine, port.parse().unwrap_or_default())
+        Self::new(machine, port.parse().unwrap_or_default())
     }
 
     /// A socket file, by its canonical path.
-    pub fn behind(path: &Path) -> Self {
+    pub fn from_socket_path(path: &Path) -> Self {
         Self { machine: AddressHost::Socket(path.to_owned()), port: 0 }
     }
 
     /// An address to which a name was resolved.
-    pub fn at(socket: SocketAddr) -> Self {
-        Self::on(AddressHost::at(socket.ip()), socket.port())
+    pub fn from_socket_addr(socket: SocketAddr) -> Self {
+        Self::new(AddressHost::from_ip(socket.ip()), socket.port())
     }
 
     /// The ports for TLS and for plain text count as one.
-    fn on(machine: AddressHost, port: u16) -> Self {
+    fn new(machine: AddressHost, port: u16) -> Self {
         Self { machine, port: if port == 443 { 80 } else { port } }
     }
 }
 
 impl AddressHost {
-    fn at(address: IpAddr) -> Self {
+    fn from_ip(address: IpAddr) -> Self {
         let address = address.to_canonical();
         if address.is_loopback() || address.is_unspecified() { Self::This } else { Self::Address(address) }
     }
 }
 
 /// Resolvers also take `127.1`, `0x7f.0.0.1` and `2130706433` for addresses (inet_aton).
-fn legacy(host: &str) -> Option<Ipv4Addr> {
+fn parse_inet_aton(host: &str) -> Option<Ipv4Addr> {
     let number = |part: &str| match part.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None if part.len() > 1 && part.starts_with('0') => u32::from_str_radix(part, 8).ok(),
@@ -101,13 +101,13 @@ fn legacy(host: &str) -> Option<Ipv4Addr> {
 }
 
 /// The service of each upstream. `endpoints` has the endpoints of each upstream.
-pub fn services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<ServiceId> {
+pub fn group_services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<ServiceId> {
     let mut services: Vec<ServiceId> = Vec::new();
     let mut known: HashMap<AddressId, usize> = HashMap::new();
     for (index, endpoints) in endpoints.into_iter().enumerate() {
         services.push(ServiceId(index));
         for endpoint in endpoints {
-            let other = *known.entry(AddressId::of(endpoint)).or_insert(index);
+            let other = *known.entry(AddressId::parse(endpoint)).or_insert(index);
             let (ours, theirs) = (services[index], services[other]);
             if ours == theirs {
                 continue;
@@ -131,7 +131,7 @@ mod tests {
             .iter()
             .map(|endpoints| endpoints.iter().map(|endpoint| Arc::from(*endpoint)).collect())
             .collect();
-        services(endpoints.iter().map(Vec::as_slice)).into_iter().map(|service| service.0).collect()
+        group_services(endpoints.iter().map(Vec::as_slice)).into_iter().map(|service| service.0).collect()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{
     log::LogSettings,
     upstream::{Upstream, UpstreamId},
 };
-use crate::key::{ParseKeyError, ResourceKey, fits_routes};
+use crate::key::{ParseKeyError, ResourceKey, check_spelling};
 
 /// What a process serves, and its upstreams: the part of a plan that gateway and guard share.
 #[derive(Debug, Clone)]
@@ -34,10 +34,10 @@ impl Plan {
     ///
     /// # Errors
     /// It is none, or no request has a key that is spelled so; then the error has the right spelling.
-    pub fn asked_key(&self, text: &str) -> Result<ResourceKey, ParseKeyError> {
-        let key = ResourceKey::parse_asked(text)?;
+    pub fn parse_key(&self, text: &str) -> Result<ResourceKey, ParseKeyError> {
+        let key = ResourceKey::parse_user_input(text)?;
         let fences = self.routes.routes().iter().filter_map(|route| route.fence.as_ref());
-        fits_routes(&key, fences.flat_map(Fence::templates))?;
+        check_spelling(&key, fences.flat_map(Fence::templates))?;
         Ok(key)
     }
 }

@@ -10,7 +10,7 @@ impl UnfinishedStatuses {
     /// and 15.6.5).
     pub const DEFAULT: [u16; 2] = [502, 504];
 
-    pub fn of(mut statuses: Vec<u16>) -> Self {
+    pub fn new(mut statuses: Vec<u16>) -> Self {
         statuses.sort_unstable();
         statuses.dedup();
         Self(statuses)

@@ -82,7 +82,7 @@ pub enum ExpiryPolicy {
 
 impl ExpiryPolicy {
     /// The word of `not_after` in a policy.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Ignored => "ignored",
             Self::Enforced => "enforced",
@@ -106,7 +106,7 @@ impl Upstream {
     }
 
     /// An endpoint as a policy writes it.
-    pub fn written(&self, endpoint: &str) -> String {
+    pub fn endpoint_url(&self, endpoint: &str) -> String {
         match socket_path(endpoint) {
             Some(_) => endpoint.to_owned(),
             None => format!("{}://{endpoint}", self.scheme()),
@@ -116,7 +116,7 @@ impl Upstream {
 
 impl FencingLevel {
     /// True if somebody compares tokens and refuses stale requests.
-    pub fn compares(self) -> bool {
+    pub fn compares_tokens(self) -> bool {
         match self {
             FencingLevel::None | FencingLevel::Delay(_) => false,
             FencingLevel::Guard | FencingLevel::Upstream => true,
@@ -132,7 +132,7 @@ impl FencingLevel {
         }
     }
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             FencingLevel::None => "none",
             FencingLevel::Delay(_) => "delay",

@@ -17,16 +17,20 @@ fn published(routes: &[&str]) -> PlanDigest {
     let routes: String = routes.iter().map(|route| format!("  - {route}\n")).collect();
     let loaded = load(&format!("{HEAD}{routes}"));
     let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    PlanDigest::of(&plan.serving, plan.leases.as_ref())
+    PlanDigest::from_plan(&plan.serving, plan.leases.as_ref())
 }
 
 /// Names of routes of the first that give some request another lock than the second does.
 fn between(ours: &[&str], theirs: &[&str]) -> Vec<String> {
     let (ours, theirs) = (published(ours), published(theirs));
-    let compared = unlike(&ours, &theirs);
+    let compared = find_conflicts(&ours, &theirs);
     assert!(!compared.unfinished);
     // If one side disagrees, the other side does as well.
-    assert_eq!(compared.ours.is_empty(), unlike(&theirs, &ours).ours.is_empty(), "{ours:?} {theirs:?}");
+    assert_eq!(
+        compared.ours.is_empty(),
+        find_conflicts(&theirs, &ours).ours.is_empty(),
+        "{ours:?} {theirs:?}"
+    );
     compared.ours.iter().map(|at| ours.entries()[*at].name.clone()).collect()
 }
 
@@ -114,15 +118,15 @@ fn who_takes_two_locks_agrees_with_whoever_takes_one_of_them() {
     let mut both = new.clone();
     both.routes[0].locks.extend(old.routes[0].locks.clone());
     for plain in [&old, &new] {
-        assert_eq!((unlike(&both, plain), unlike(plain, &both)), Default::default());
+        assert_eq!((find_conflicts(&both, plain), find_conflicts(plain, &both)), Default::default());
     }
-    assert_eq!(unlike(&old, &new).ours, [0]);
+    assert_eq!(find_conflicts(&old, &new).ours, [0]);
     let mut elsewhere = new.clone();
     elsewhere.routes[0].locks[0].layout = Some("kazoo".to_owned());
-    assert_eq!(unlike(&new, &elsewhere).ours, [0]);
+    assert_eq!(find_conflicts(&new, &elsewhere).ours, [0]);
     let mut late = new.clone();
     late.routes[0].locks[0].delay = true;
-    assert_eq!(unlike(&new, &late).ours, [0]);
+    assert_eq!(find_conflicts(&new, &late).ours, [0]);
 }
 
 /// What a build publishes that knows nothing of permits must not agree with what this one does.
@@ -143,11 +147,11 @@ fn so_many_holders_are_a_part_of_the_lock() {
 fn a_delay_is_a_part_of_the_lock() {
     let of = |fencing: &str| {
         let text = format!("{HEAD}  - {PAY}\n").replacen("fencing: upstream", fencing, 1);
-        PlanDigest::of(&load(&text).plan.expect("a plan").serving, None)
+        PlanDigest::from_plan(&load(&text).plan.expect("a plan").serving, None)
     };
     let (delayed, none) = (of("fencing: delay, delay: 30s"), of("fencing: none"));
-    assert_eq!(unlike(&delayed, &none).ours, [0]);
-    assert_eq!(unlike(&delayed, &of("fencing: delay, delay: 31s")), ConflictReport::default());
+    assert_eq!(find_conflicts(&delayed, &none).ours, [0]);
+    assert_eq!(find_conflicts(&delayed, &of("fencing: delay, delay: 31s")), ConflictReport::default());
 }
 
 #[test]
@@ -156,10 +160,10 @@ fn until_its_requests_are_over_a_lock_is_told_as_it_was_and_the_place_of_the_ser
     let elsewhere = vec!["c:80".to_owned()];
     new.routes[1].endpoints = elsewhere.clone();
     new.routes[0].endpoints = elsewhere.clone();
-    let until = old.until(&new);
+    let until = old.during_switch_to(&new);
     old.routes[1].endpoints = elsewhere;
     assert_eq!(until, old);
-    assert_eq!(until.until(&until), until);
+    assert_eq!(until.during_switch_to(&until), until);
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn a_pattern_is_told_beside_those_of_the_next_plan_until_nobody_holds_a_key_of_i
         ..published(&[PAY])
     };
     let (old, new) = (leasing(&["account/*", "job/*"]), leasing(&["job/*", "order/7"]));
-    let both = new.beside_leases_of(&old);
+    let both = new.with_leases_of(&old);
     assert_eq!((&both.routes, both.leases.join(" ")), (&new.routes, "account/* job/* order/7".to_owned()));
     let key = |text| ResourceKey::parse(text).expect("a key");
     for (held, left) in [
@@ -177,12 +181,12 @@ fn a_pattern_is_told_beside_those_of_the_next_plan_until_nobody_holds_a_key_of_i
         (vec![key("job/1"), key("accounts")], &new),
         (vec![], &new),
     ] {
-        assert_eq!(both.leaving_leases_to(&new, &held), *left, "{held:?}");
+        assert_eq!(both.without_leases_gone_in(&new, &held), *left, "{held:?}");
     }
     // One key alone is a pattern as well.
-    let one = new.leaving_leases_to(&leasing(&[]), &[key("order/7")]);
+    let one = new.without_leases_gone_in(&leasing(&[]), &[key("order/7")]);
     assert_eq!(one.leases, ["order/7"]);
-    assert!(new.leaving_leases_to(&leasing(&[]), &[key("order/77")]).leases.is_empty());
+    assert!(new.without_leases_gone_in(&leasing(&[]), &[key("order/77")]).leases.is_empty());
 }
 
 #[test]
@@ -195,9 +199,9 @@ fn plans_too_large_and_too_different_are_unlike_in_all() {
             .collect();
         plan
     };
-    let compared = unlike(&many("a"), &many("b"));
+    let compared = find_conflicts(&many("a"), &many("b"));
     assert!(compared.unfinished && compared.ours.len() == 2000);
-    assert_eq!(unlike(&many("a"), &many("a")), ConflictReport::default());
+    assert_eq!(find_conflicts(&many("a"), &many("a")), ConflictReport::default());
 }
 
 /// While a fleet is changed, files of such a size differ in a line.
@@ -218,10 +222,10 @@ fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
         plan
     };
     let (ours, theirs) = (many("item", &[]), many("item", &[BOOK]));
-    assert_eq!(unlike(&ours, &theirs), ConflictReport::default());
-    assert_eq!(unlike(&theirs, &ours), ConflictReport::default());
+    assert_eq!(find_conflicts(&ours, &theirs), ConflictReport::default());
+    assert_eq!(find_conflicts(&theirs, &ours), ConflictReport::default());
     // What both have is alike, however much else there is.
-    let other = unlike(&many("item", &[]), &many("thing", &[]));
+    let other = find_conflicts(&many("item", &[]), &many("thing", &[]));
     assert!(other.unfinished && !other.ours.contains(&0) && other.ours.contains(&1), "{other:?}");
     // Where all locks are our own way, no lease has another one.
     let [ours, theirs] = ["item", "thing"].map(|key| {
@@ -229,7 +233,7 @@ fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
         plan.routes.remove(0);
         plan
     });
-    let other = unlike(&ours, &theirs);
+    let other = find_conflicts(&ours, &theirs);
     assert!(!other.unfinished && other.ours == (0..3000).collect::<Vec<_>>(), "{other:?}");
 }
 
@@ -249,7 +253,7 @@ fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
     let leases = ["job/*", "stock/*"].map(str::to_owned);
     let (ours, theirs) = (published(ours), PlanDigest { leases: leases.into(), ..published(theirs) });
     let names = |one: &PlanDigest, other: &PlanDigest| -> Vec<String> {
-        unlike(one, other).ours.iter().map(|at| one.entries()[*at].name.clone()).collect()
+        find_conflicts(one, other).ours.iter().map(|at| one.entries()[*at].name.clone()).collect()
     };
     [names(&ours, &theirs), names(&theirs, &ours)]
 }

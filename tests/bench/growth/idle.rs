@@ -42,9 +42,9 @@ pub(super) fn measure(
     let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
     let warm = routes.iter_mut().find(|route| route["name"] == "warm").ok_or("there is a warm route")?;
     warm["fence"]["hold"]["linger"] = json!("5m");
-    let gateway = BenchGateway::of(run, &policy)?;
-    let (connection, key) = (of_a_connection(&gateway)?, of_a_key(run, &gateway)?);
-    run.tell(&format!("idle: {key:.0} bytes for a key, {connection:.0} for a connection"));
+    let gateway = BenchGateway::start_with(run, &policy)?;
+    let (connection, key) = (connection_memory(&gateway)?, key_memory(run, &gateway)?);
+    run.print(&format!("idle: {key:.0} bytes for a key, {connection:.0} for a connection"));
     gateway.stop()?;
     let bench = |name, peer, ours, theirs| BenchRow {
         name,
@@ -60,15 +60,15 @@ pub(super) fn measure(
 }
 
 /// The first load fills pools and the like, so that the difference in memory is that of the keys.
-fn of_a_key(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
-    FEW.ask(run, gateway.public, Duration::from_secs(2))?;
-    let (before, taken) = (resident(gateway.pid())?, new_keys(gateway)?);
+fn key_memory(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
+    FEW.run(run, gateway.public, Duration::from_secs(2))?;
+    let (before, taken) = (resident_bytes(gateway.pid())?, new_keys(gateway)?);
     for _ in 0..TURNS {
-        WrkLoad { prefix: "/warm/", keys: KEYS, ..FEW }.ask(run, gateway.public, TURN)?;
+        WrkLoad { prefix: "/warm/", keys: KEYS, ..FEW }.run(run, gateway.public, TURN)?;
         let taken = new_keys(gateway)? - taken;
         // A client may have taken a key at the end of a turn without being counted.
         if taken >= 0.99 * f64::from(KEYS) {
-            return Ok((resident(gateway.pid())? - before) / taken);
+            return Ok((resident_bytes(gateway.pid())? - before) / taken);
         }
     }
     let taken = new_keys(gateway)? - taken;
@@ -81,11 +81,11 @@ fn new_keys(gateway: &BenchGateway) -> BenchResult<f64> {
 }
 
 /// Each connection has sent one request. The kernel's memory for it does not count.
-fn of_a_connection(gateway: &BenchGateway) -> BenchResult<f64> {
+fn connection_memory(gateway: &BenchGateway) -> BenchResult<f64> {
     drop(asked(gateway.public)?);
-    let before = resident(gateway.pid())?;
+    let before = resident_bytes(gateway.pid())?;
     let open: Vec<_> = (0..CONNECTIONS).map(|_| asked(gateway.public)).collect::<BenchResult<_>>()?;
-    Ok((resident(gateway.pid())? - before) / open.len() as f64)
+    Ok((resident_bytes(gateway.pid())? - before) / open.len() as f64)
 }
 
 fn asked(server: SocketAddr) -> BenchResult<TcpStream> {
@@ -104,7 +104,7 @@ fn asked(server: SocketAddr) -> BenchResult<TcpStream> {
 }
 
 /// Bytes that the process has in memory, see proc(5).
-fn resident(pid: u32) -> BenchResult<f64> {
+fn resident_bytes(pid: u32) -> BenchResult<f64> {
     resident_in(&fs::read_to_string(format!("/proc/{pid}/status"))?)
 }
 

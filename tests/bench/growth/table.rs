@@ -21,7 +21,7 @@ pub(super) struct GrowthTable {
 
 impl GrowthRow {
     /// A line for the time of the measurement.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn to_markdown(&self) -> String {
         format!("{} {}: {:.0} requests/s, {:.1} us each", self.grows, self.size, self.per_second, self.cpu_us)
     }
 }
@@ -40,7 +40,7 @@ impl GrowthTable {
     }
 
     /// The cost of this row relative to the cheapest row of its kind.
-    fn beside_the_least(&self, row: &GrowthRow) -> f64 {
+    fn relative_to_smallest(&self, row: &GrowthRow) -> f64 {
         let same = self.rows.iter().filter(|other| other.grows == row.grows);
         row.cpu_us / same.map(|other| other.cpu_us).fold(f64::INFINITY, f64::min)
     }
@@ -48,7 +48,7 @@ impl GrowthTable {
 
 impl fmt::Display for GrowthTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}; {} s for each row.", machine::told(), self.window.as_secs())?;
+        writeln!(f, "{}; {} s for each row.", machine::describe(), self.window.as_secs())?;
         writeln!(
             f,
             "A request found its key warm where the gateway kept it and nobody was at work under it.\n"
@@ -61,7 +61,7 @@ impl fmt::Display for GrowthTable {
         for row in &self.rows {
             let GrowthRow { grows, size, per_second, cpu_us, warm } = row;
             let warm = warm.map_or("no lock".to_owned(), |share| format!("{:.1} %", 100.0 * share));
-            let beside = self.beside_the_least(row);
+            let beside = self.relative_to_smallest(row);
             writeln!(f, "| {grows} | {size} | {per_second:.0} | {cpu_us:.1} | {beside:.2} | {warm} |")?;
         }
         Ok(())

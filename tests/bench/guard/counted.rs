@@ -21,13 +21,19 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let service = Nginx::service(run)?;
     let ensemble = installation(run, zookeeper.address())?;
     let counted = |name: &str, listen: &str, endpoint: &str| {
-        let counter = InstructionCounter::named(run, name);
-        let guard = BenchGuard::by(run, &counter.of(&run.gateway()), name, (listen, endpoint), &ensemble)?;
+        let counter = InstructionCounter::new(run, name);
+        let guard = BenchGuard::start_command(
+            run,
+            &counter.command_prefix(&run.gateway()),
+            name,
+            (listen, endpoint),
+            &ensemble,
+        )?;
         let mut policy = policy("gw-counted", zookeeper.address(), service.address, UpstreamKind::Guard);
         policy["upstreams"]["service"]["endpoints"] = [guard.endpoint.as_str()].as_slice().into();
         // A guard is slow while its instructions are counted.
         policy["upstreams"]["service"]["response_timeout"] = "45s".into();
-        let gateway = BenchGateway::of(run, &policy)?;
+        let gateway = BenchGateway::start_with(run, &policy)?;
         let count = counter.count(run, guard.pid(), gateway.public, WrkLoad { prefix: "/warm/", ..LOAD })?;
         gateway.stop()?;
         guard.stop()?;

@@ -6,7 +6,7 @@ use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{becomes_ready, listening, listens_at},
+    gateway::{listener_text, listening, wait_ready},
     outcome::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
@@ -43,18 +43,18 @@ impl BenchGuard {
     }
 
     /// Starts a guard between a listener and the endpoint of its service, with a store in a new file.
-    pub(crate) fn between(
+    pub(crate) fn start_between(
         run: &BenchRun,
         name: &str,
         listen: &str,
         service: &str,
         ensemble: &str,
     ) -> BenchResult<Self> {
-        Self::by(run, &[run.gateway().display().to_string()], name, (listen, service), ensemble)
+        Self::start_command(run, &[run.gateway().display().to_string()], name, (listen, service), ensemble)
     }
 
     /// The same, started with these words.
-    pub(crate) fn by(
+    pub(crate) fn start_command(
         run: &BenchRun,
         words: &[String],
         name: &str,
@@ -66,12 +66,17 @@ impl BenchGuard {
     }
 
     /// Starts a guard with a policy of its own, such as a changed [`guard_policy`].
-    pub(crate) fn with(run: &BenchRun, name: &str, policy: &Value, ensemble: &str) -> BenchResult<Self> {
+    pub(crate) fn start_with(
+        run: &BenchRun,
+        name: &str,
+        policy: &Value,
+        ensemble: &str,
+    ) -> BenchResult<Self> {
         Self::of(run, &[run.gateway().display().to_string()], name, policy, ensemble)
     }
 
     /// Starts the same program as a filter at any port, before the endpoint of its service.
-    pub(crate) fn filter(run: &BenchRun, name: &str, service: &str) -> BenchResult<Self> {
+    pub(crate) fn start_filter(run: &BenchRun, name: &str, service: &str) -> BenchResult<Self> {
         let mut policy = without_store("127.0.0.1:0", service);
         policy["filter"] = json!({"clock_error": "500ms"});
         Self::started(run, &[run.gateway().display().to_string()], name, &policy, &["guard"])
@@ -101,8 +106,8 @@ impl BenchGuard {
         let (program, before) = started.split_first().ok_or("a program is one word at least")?;
         let before = before.iter().map(String::as_str).chain(verb.iter().copied());
         let child = ChildProcess::spawn(program, before.chain(["--log-format=json", "-c", &file]))?;
-        let (public, admin) = (listens_at(&child, "guard")?, listening(&child, "admin")?);
-        becomes_ready(admin, &child)?;
+        let (public, admin) = (listener_text(&child, "guard")?, listening(&child, "admin")?);
+        wait_ready(admin, &child)?;
         let endpoint = if public.starts_with("unix:") { public } else { format!("http://{public}") };
         Ok(Self { child, endpoint })
     }

@@ -123,7 +123,8 @@ impl BenchSite<'_> {
     }
 
     fn through_guard(&self, round: u32, listen: &str, service: &str) -> BenchResult<f64> {
-        let guard = BenchGuard::between(self.run, &format!("guard-{round}"), listen, service, self.ensemble)?;
+        let guard =
+            BenchGuard::start_between(self.run, &format!("guard-{round}"), listen, service, self.ensemble)?;
         let rate = self.through_gateway(&guard.endpoint, UpstreamKind::Guard)?;
         guard.stop()?;
         Ok(rate)
@@ -132,14 +133,14 @@ impl BenchSite<'_> {
     fn through_gateway(&self, endpoint: &str, behind: UpstreamKind) -> BenchResult<f64> {
         let mut policy = policy("gw", self.zookeeper, self.service.address, behind);
         policy["upstreams"]["service"]["endpoints"] = json!([endpoint]);
-        let gateway = BenchGateway::of(self.run, &policy)?;
+        let gateway = BenchGateway::start_with(self.run, &policy)?;
         let rate = self.ask(gateway.public)?;
         gateway.stop()?;
         Ok(rate)
     }
 
     fn ask(&self, address: SocketAddr) -> BenchResult<f64> {
-        LOAD.ask(self.run, address, WARM_UP)?;
-        Ok(LOAD.ask(self.run, address, self.run.window)?.per_second)
+        LOAD.run(self.run, address, WARM_UP)?;
+        Ok(LOAD.run(self.run, address, self.run.window)?.per_second)
     }
 }

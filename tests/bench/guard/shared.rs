@@ -30,9 +30,9 @@ pub(super) fn measure(run: &BenchRun, service: SocketAddr, ensemble: &str) -> Be
             (with()?, theirs)
         };
         let guard = BenchGuard::start(run, &format!("file-{round}"), service, ensemble, None)?;
-        let file = NEW.ask(run, guard.address()?, run.window)?.per_second;
+        let file = NEW.run(run, guard.address()?, run.window)?.per_second;
         guard.stop()?;
-        run.tell(&format!(
+        run.print(&format!(
             "round {round}: {ours:.0} new tenures/s in a database, {file:.0} in a file, {theirs:.0} updates/s"
         ));
         by_update.push(BenchRound { ours, theirs });
@@ -59,7 +59,7 @@ fn tenures(
     let store = json!({"postgres": {"url_file": file.display().to_string()}});
     let guard = BenchGuard::start(run, name, service, ensemble, Some(store))?;
     // There is no warm-up, because its tokens would be newer than those of the measurement.
-    let rate = NEW.ask(run, guard.address()?, run.window)?.per_second;
+    let rate = NEW.run(run, guard.address()?, run.window)?.per_second;
     guard.stop()?;
     Ok(rate)
 }

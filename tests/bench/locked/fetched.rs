@@ -10,7 +10,7 @@ use crate::{outcome::BenchResult, run::BenchRun};
 
 /// A Python that has these packages, as PyPI knows them.
 pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {
-    let folder = run.kept("pypi")?;
+    let folder = run.kept_folder("pypi")?;
     let python = folder.join("bin/python").display().to_string();
     once(&folder, &[package], || {
         command("python3", &["-m", "venv", &folder.display().to_string()])?;
@@ -21,7 +21,7 @@ pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {
 
 /// A folder where Node finds these packages, as npm knows them.
 pub(super) fn from_npm(run: &BenchRun, packages: &[&str]) -> BenchResult<PathBuf> {
-    let folder = run.kept("npm")?;
+    let folder = run.kept_folder("npm")?;
     let at = folder.display().to_string();
     let quiet = ["install", "--silent", "--no-audit", "--no-fund", "--prefix", &at];
     once(&folder, packages, || command("npm", &[&quiet[..], packages].concat()))?;

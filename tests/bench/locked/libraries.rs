@@ -42,7 +42,7 @@ impl LockServer {
         };
         let mut words = words.split(' ');
         let child = ChildProcess::spawn(words.next().ok_or("a program")?, words)?;
-        process::listens(address, &child)?;
+        process::wait_listening(address, &child)?;
         Ok(Self { library, address, _child: child })
     }
 }
@@ -64,7 +64,7 @@ fn etcd(address: SocketAddr, peer: SocketAddr, folder: &str) -> String {
 }
 
 impl PythonClient {
-    pub(super) fn fetched(run: &BenchRun) -> BenchResult<Self> {
+    pub(super) fn fetch(run: &BenchRun) -> BenchResult<Self> {
         let program = fetched::from_pypi(run, "redis==8.1.0")?;
         let script = run.folder().join("take.py");
         fs::write(&script, include_str!("take.py"))?;

@@ -30,7 +30,7 @@ pub(super) struct RestateServer {
 }
 
 impl RestatePackages {
-    pub(super) fn fetched(run: &BenchRun) -> BenchResult<Self> {
+    pub(super) fn fetch(run: &BenchRun) -> BenchResult<Self> {
         let folder = fetched::from_npm(run, &PACKAGES)?;
         // Node looks for a module from the folder of the importing module.
         fs::write(folder.join("account.mjs"), include_str!("account.mjs"))?;
@@ -65,8 +65,8 @@ impl RestatePackages {
         let answers = |question: &dyn Fn() -> BenchResult<String>| until_good(&server, question);
         answers(&|| plain::get(admin, "/health"))?;
         let deployment = json!({"uri": format!("http://{handled}")}).to_string();
-        answers(&|| plain::ask(admin, "POST", "/deployments", &deployment))?;
-        answers(&|| plain::ask(ingress, "POST", "/account/first/pay", "{}"))?;
+        answers(&|| plain::send(admin, "POST", "/deployments", &deployment))?;
+        answers(&|| plain::send(ingress, "POST", "/account/first/pay", "{}"))?;
         Ok(RestateServer { ingress, _server: server, _handler: handler })
     }
 }

@@ -7,7 +7,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::{Guard, GuardLaunch},
     guarded::GuardedSite,
-    patience::patiently,
+    patience::wait_until,
     postgres::{PostgresProxy, PostgresServer, StandbyMode, TestDatabase, fresh_database},
     runbook::RunbookWalk,
     sharing::SharedDatabase,
@@ -26,10 +26,10 @@ struct SharedStoreFixture {
 
 impl SharedStoreFixture {
     async fn at(url: &str) -> Self {
-        let (guarded, sharing) = (GuardedSite::fresh().await, SharedDatabase::at(url));
+        let (guarded, sharing) = (GuardedSite::fresh().await, SharedDatabase::new(url));
         let [one, other] = guarded.sharing(&sharing).await;
         let one = one.start().await;
-        one.becomes_ready().await;
+        one.wait_ready().await;
         let gateway = guarded.gateway_through("gw-1", &[one.public]).await;
         Self { _guarded: guarded, _sharing: sharing, one, other, gateway }
     }
@@ -44,23 +44,23 @@ async fn a_database_that_is_away_and_a_guard_that_is_gone() {
     let watch = AlertWatch::shared().await;
     let here = watch.installation("away");
     let database = spawn_blocking(fresh_database).await.expect("no panic");
-    let cut = PostgresProxy::before(database.address).await;
+    let cut = PostgresProxy::start(database.address).await;
     let shared = SharedStoreFixture::at(&database.url_at(&[cut.address])).await;
     let other = shared.other.start().await;
-    here.looks_at(&[shared.one.admin, other.admin, shared.gateway.admin]).await;
+    here.set_targets(&[shared.one.admin, other.admin, shared.gateway.admin]).await;
     shared.pays().await;
 
-    other.dies().await;
-    let gone = here.fires("FencegateGuardGone").await;
+    other.kill().await;
+    let gone = here.wait_firing("FencegateGuardGone").await;
 
     cut.close();
-    let away = here.fires("FencegateGuardStoreAway").await;
+    let away = here.wait_firing("FencegateGuardStoreAway").await;
     let file = shared.one.launch().path();
-    let walk = RunbookWalk::of(&away).with("/etc/fencegate/guard.yaml", file.display());
-    walk.ending("fencegate check --online", 78).through().await;
+    let walk = RunbookWalk::for_alert(&away).with("/etc/fencegate/guard.yaml", file.display());
+    walk.with_exit_code("fencegate check --online", 78).follow().await;
     cut.open();
-    here.ends(&away).await;
-    here.ends(&gone).await;
+    here.wait_resolved(&away).await;
+    here.wait_resolved(&gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,9 +71,9 @@ async fn a_standby_that_had_not_everything() {
     let standby = block_in_place(|| primary.standby(StandbyMode::Synchronously));
     let database: TestDatabase = primary.fresh_database();
     let shared = SharedStoreFixture::at(&database.url_at(&[primary.address(), standby.address()])).await;
-    here.looks_at(&[shared.one.admin, shared.gateway.admin]).await;
+    here.set_targets(&[shared.one.admin, shared.gateway.admin]).await;
     shared.pays().await;
-    block_in_place(|| primary.waits_for_no_standby());
+    block_in_place(|| primary.disable_sync_standby());
     // Until this is written, the standby knows of no commit that could be missing.
     let copy = standby.database(&database.name);
     let noted = async {
@@ -82,7 +82,7 @@ async fn a_standby_that_had_not_everything() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the standby to hear which server the guard used", noted, || shared.one.log()).await;
+    wait_until("the standby to hear which server the guard used", noted, || shared.one.log()).await;
     block_in_place(|| {
         primary.kill();
         standby.promote();
@@ -94,9 +94,9 @@ async fn a_standby_that_had_not_everything() {
         }
     };
     tokio::select! {
-        () = shared.one.gauge_becomes("fencegate_guard_store_rolled_back", 1.0) => {}
+        () = shared.one.wait_gauge("fencegate_guard_store_rolled_back", 1.0) => {}
         () = asks => unreachable!("it asks for as long as it is polled"),
     }
-    let firing = here.fires("FencegateGuardStoreRolledBack").await;
-    here.ends(&firing).await;
+    let firing = here.wait_firing("FencegateGuardStoreRolledBack").await;
+    here.wait_resolved(&firing).await;
 }

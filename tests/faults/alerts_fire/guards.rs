@@ -2,17 +2,17 @@
 
 use fencegate_tests::{
     guard::{GuardFixture, StampedRequest},
-    guarded::quick,
+    guarded::with_short_times,
     runbook::RunbookWalk,
     watch::AlertWatch,
 };
 
 #[tokio::test]
 async fn a_journal_that_fills_up() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::fresh().await);
+    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
     let here = watch.installation("journal");
-    let guard = quick(beside.launch().await).with("/journal/max_size", "64KiB").start().await;
-    here.looks_at(&[guard.admin]).await;
+    let guard = with_short_times(beside.launch().await).with("/journal/max_size", "64KiB").start().await;
+    here.set_targets(&[guard.admin]).await;
     let (taken, most) = ("fencegate_guard_journal_bytes", "fencegate_guard_journal_max_bytes");
     for name in 1_u64.. {
         let metrics = guard.metrics().await;
@@ -22,33 +22,37 @@ async fn a_journal_that_fills_up() {
         let dispatch = StampedRequest::new(&format!("k{name}"), 20 + name).once(name).keep(20);
         assert_eq!(guard.send(&dispatch.post("/pay")).await.status, 200);
     }
-    let firing = here.fires("FencegateJournalFull").await;
-    here.ends(&firing).await;
+    let firing = here.wait_firing("FencegateJournalFull").await;
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
 async fn a_guard_that_is_killed_again_and_again() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::fresh().await);
+    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
     let here = watch.installation("restarts");
-    let mut guard = quick(beside.launch().await).with("/max_execution", "9s").staying().start().await;
-    here.looks_at(&[guard.admin]).await;
-    let held = beside.origin.holds_one(&guard, StampedRequest::new("a", 20).post("/x")).await;
+    let mut guard = with_short_times(beside.launch().await)
+        .with("/max_execution", "9s")
+        .with_fixed_admin_port()
+        .start()
+        .await;
+    here.set_targets(&[guard.admin]).await;
+    let held = beside.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/x")).await;
     for restarts in 1..=3 {
-        guard = guard.dies().await.start().await;
+        guard = guard.kill().await.start().await;
         let changes =
             format!("changes(process_start_time_seconds{{job=\"{}\"}}[1m]) >= {restarts}", here.job());
-        here.sees(&changes).await;
+        here.wait_for_value(&changes).await;
     }
     drop(held);
-    let restarts = here.fires("FencegateRestarts").await;
-    let quarantine = here.fires("FencegateGuardQuarantine").await;
+    let restarts = here.wait_firing("FencegateRestarts").await;
+    let quarantine = here.wait_firing("FencegateGuardQuarantine").await;
     let file = guard.launch().path();
-    RunbookWalk::of(&restarts).with("/etc/fencegate/guard.yaml", file.display()).through().await;
-    let walk = RunbookWalk::of(&quarantine)
+    RunbookWalk::for_alert(&restarts).with("/etc/fencegate/guard.yaml", file.display()).follow().await;
+    let walk = RunbookWalk::for_alert(&quarantine)
         .with("127.0.0.1:9902", guard.admin)
         .with("/etc/fencegate/guard.yaml", file.display());
     // There is no gateway here.
-    walk.without("fencegate check --online /etc/fencegate/policy.yaml").through().await;
-    here.ends(&quarantine).await;
-    here.ends(&restarts).await;
+    walk.skip("fencegate check --online /etc/fencegate/policy.yaml").follow().await;
+    here.wait_resolved(&quarantine).await;
+    here.wait_resolved(&restarts).await;
 }

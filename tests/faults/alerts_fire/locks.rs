@@ -9,7 +9,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::Gateway,
-    guarded::operator,
+    guarded::run_operator,
     load::{Load, LoadPlan},
     origin::Act,
     runbook::RunbookWalk,
@@ -23,8 +23,8 @@ async fn a_hot_key_and_an_outcome_that_nobody_knows() {
     let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("hot");
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "900ms")).await;
-    here.looks_at(&[gateway.admin]).await;
-    site.origin.works_for(Duration::from_millis(280));
+    here.set_targets(&[gateway.admin]).await;
+    site.origin.set_work_time(Duration::from_millis(280));
     let plan = LoadPlan {
         gateways: vec![gateway.public],
         paths: vec!["/pay/hot".to_owned()],
@@ -35,13 +35,13 @@ async fn a_hot_key_and_an_outcome_that_nobody_knows() {
     let load = Load::start("hot", &plan);
     site.origin.script("/pay/lost", [Act::Reset]);
     assert_eq!(gateway.send(&TestRequest::post("/pay/lost")).await.status, 502);
-    let unknown = here.fires("FencegateOutcomeUnknown").await;
-    let rejecting = here.fires("FencegateRejecting").await;
-    let high = here.fires("FencegateLockWaitHigh").await;
+    let unknown = here.wait_firing("FencegateOutcomeUnknown").await;
+    let rejecting = here.wait_firing("FencegateRejecting").await;
+    let high = here.wait_firing("FencegateLockWaitHigh").await;
     drop(load.stop().await);
-    here.ends(&rejecting).await;
-    here.ends(&high).await;
-    here.ends(&unknown).await;
+    here.wait_resolved(&rejecting).await;
+    here.wait_resolved(&high).await;
+    here.wait_resolved(&unknown).await;
 }
 
 /// Here ZooKeeper keeps the journal. The same alert for the journal of a guard is tested among the promises.
@@ -51,19 +51,19 @@ async fn an_operation_that_nobody_knows_the_end_of() {
     let here = watch.installation("once");
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let gateway = Gateway::start(&policy).await;
-    here.looks_at(&[gateway.admin]).await;
+    here.set_targets(&[gateway.admin]).await;
     site.origin.script("/pay/7", [Act::Reset]);
     let asked = TestRequest::post("/pay/7").field("idempotency-key", "op-7");
     assert_eq!(gateway.send(&asked).await.status, 502);
-    let firing = here.fires("FencegateOperationUnknown").await;
+    let firing = here.wait_firing("FencegateOperationUnknown").await;
     let file = gateway.file().display().to_string();
-    let listed = operator(&["once", "list", "-c", &file, "--format", "json"]).await;
+    let listed = run_operator(&["once", "list", "-c", &file, "--format", "json"]).await;
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
     let all = listed["operations"].as_array().or(listed.as_array()).expect("a list");
     let reference = all[0]["reference"].as_str().expect("a reference");
-    let walk = RunbookWalk::of(&firing).without("fencegate guard").with("REF", reference);
-    walk.with("/etc/fencegate/policy.yaml", file).through().await;
-    here.ends(&firing).await;
+    let walk = RunbookWalk::for_alert(&firing).skip("fencegate guard").with("REF", reference);
+    walk.with("/etc/fencegate/policy.yaml", file).follow().await;
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
@@ -71,13 +71,13 @@ async fn a_gateway_that_stood_still() {
     let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("pauses");
     let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/session_timeout", "6s")).await;
-    here.looks_at(&[gateway.admin]).await;
+    here.set_targets(&[gateway.admin]).await;
     gateway.signal(Signal::STOP);
     // Longer than a third of the session, and shorter than a proof lasts after a heartbeat.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     gateway.signal(Signal::CONT);
-    let firing = here.fires("FencegateProcessPauses").await;
-    here.ends(&firing).await;
+    let firing = here.wait_firing("FencegateProcessPauses").await;
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
@@ -85,9 +85,9 @@ async fn a_session_with_nearly_as_many_locks_as_it_may_have() {
     let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("many");
     // The first one is still kept when there are enough, however slowly they come.
-    let policy = site.policy("gw-1").keeping("75s").with("/zookeeper/sessions", 1);
+    let policy = site.policy("gw-1").with_linger("75s").with("/zookeeper/sessions", 1);
     let gateway = Gateway::start(&policy).await;
-    here.looks_at(&[gateway.admin]).await;
+    here.set_targets(&[gateway.admin]).await;
     let next = AtomicUsize::new(0);
     let client = async || {
         let mut connection = Http1Client::connect(gateway.public).await.expect("listens");
@@ -100,8 +100,8 @@ async fn a_session_with_nearly_as_many_locks_as_it_may_have() {
         }
     };
     tokio::join!(client(), client(), client(), client());
-    let firing = here.fires("FencegateEphemeralBytesHigh").await;
-    here.ends(&firing).await;
+    let firing = here.wait_firing("FencegateEphemeralBytesHigh").await;
+    here.wait_resolved(&firing).await;
 }
 
 async fn is_nearly_full(gateway: &Gateway) -> bool {

@@ -9,7 +9,7 @@ use fencegate_tests::{
     guarded::GuardedSite,
     history::History,
     load::{AttemptResult, Load, LoadPlan},
-    patience::patiently,
+    patience::wait_until,
     sharing::SharedDatabase,
 };
 use tokio::time::sleep;
@@ -41,11 +41,11 @@ pub(super) struct GuardFleet {
 
 impl GuardFleet {
     /// `of_two`: where the second guard finds the database.
-    pub(super) async fn at(url: &str, of_two: Option<&str>) -> Self {
+    pub(super) async fn start(url: &str, of_two: Option<&str>) -> Self {
         let guarded = GuardedSite::fresh().await;
-        let sharing = SharedDatabase::at(url);
+        let sharing = SharedDatabase::new(url);
         let [one, two] = guarded.sharing(&sharing).await;
-        let other = SharedDatabase::at(of_two.unwrap_or(url));
+        let other = SharedDatabase::new(of_two.unwrap_or(url));
         let two = two.with("/store/postgres/url_file", other.url_file().display().to_string());
         let guards = [one.start().await, two.start().await];
         let doors = [guards[0].public, guards[1].public];
@@ -78,35 +78,35 @@ impl GuardFleet {
         &self.guards[which as usize]
     }
 
-    pub(super) async fn starts_again(&mut self, which: GuardNumber) {
+    pub(super) async fn restart(&mut self, which: GuardNumber) {
         self.guards[which as usize] = self.launches[which as usize].start().await;
     }
 
     /// Starts guards that have ended, as a supervisor does. Returns when both guards are ready.
-    pub(super) async fn all_run(&mut self) {
+    pub(super) async fn wait_all_running(&mut self) {
         for which in [GuardNumber::One, GuardNumber::Two] {
             let ready = async {
                 loop {
-                    match self.guards[which as usize].ready_or_ended().await {
+                    match self.guards[which as usize].wait_ready_or_ended().await {
                         Some(true) => return,
-                        Some(false) => self.starts_again(which).await,
+                        Some(false) => self.restart(which).await,
                         None => sleep(Duration::from_millis(50)).await,
                     }
                 }
             };
-            patiently("a guard to be ready", ready, || "").await;
+            wait_until("a guard to be ready", ready, || "").await;
         }
     }
 
-    fn executed(&self) -> usize {
+    fn execution_count(&self) -> usize {
         self.guarded.site.origin.log().records.len()
     }
 
     /// Requests that were asked after the accident are served.
-    pub(super) async fn goes_on_within(&self, limit: Duration) {
-        let (began, before) = (Instant::now(), self.executed());
+    pub(super) async fn wait_progress(&self, limit: Duration) {
+        let (began, before) = (Instant::now(), self.execution_count());
         // Each client has one request under way, so at most `CLIENTS` of the next executions were asked before the accident.
-        while self.executed() <= before + CLIENTS {
+        while self.execution_count() <= before + CLIENTS {
             assert!(began.elapsed() < limit, "nothing is served for {:?}", began.elapsed());
             sleep(Duration::from_millis(20)).await;
         }
@@ -114,24 +114,24 @@ impl GuardFleet {
     }
 
     /// Uses some new keys once, so that nothing is at work on them afterwards.
-    pub(super) async fn lets_rest(&mut self) -> Vec<String> {
+    pub(super) async fn touch_new_keys(&mut self) -> Vec<String> {
         let keys: Vec<_> = (0..RESTING).map(|n| format!("/pay/rests-{}-{n}", self.told.len())).collect();
-        let served = self.asks(&keys, 1).await;
+        let served = self.send_requests(&keys, 1).await;
         assert!(served.iter().all(is_served), "{served:?}");
         keys
     }
 
     /// Sends two requests for each key. The first may reach a process that has just died. The second must be served in
     /// time.
-    pub(super) async fn serves_within(&mut self, limit: Duration, keys: &[String]) {
+    pub(super) async fn wait_serving(&mut self, limit: Duration, keys: &[String]) {
         let began = Instant::now();
-        let told = self.asks(keys, 2).await;
+        let told = self.send_requests(keys, 2).await;
         println!("what rested is served after {:?}", began.elapsed());
         let served = told.iter().skip(1).step_by(2).all(is_served);
         assert!(served && began.elapsed() < limit, "{:?}: {told:?}", began.elapsed());
     }
 
-    async fn asks(&mut self, keys: &[String], requests: usize) -> Vec<AttemptResult> {
+    async fn send_requests(&mut self, keys: &[String], requests: usize) -> Vec<AttemptResult> {
         let gateways = self.gateways.iter().map(|gateway| gateway.public).collect();
         let plan =
             LoadPlan { gateways, paths: keys.into(), clients: keys.len(), requests, pause: Duration::ZERO };
@@ -150,13 +150,13 @@ impl GuardFleet {
     }
 
     /// Judges the run when the minute is over. `least`: with fewer executions the run shows nothing.
-    pub(super) async fn finds(self, least: usize) {
+    pub(super) async fn assert_result(self, least: usize) {
         sleep(MINUTE.saturating_sub(self.since.elapsed())).await;
         let mut told = self.load.stop().await;
         told.extend(self.told);
-        let mut history = History::of(&self.guarded.site.origin.log());
+        let mut history = History::from_log(&self.guarded.site.origin.log());
         let (all, done) = (told.len(), told.iter().filter(|told| is_served(told)).count());
-        told.iter().for_each(|told| history.told(told.id.clone(), told.answer.as_ref().ok()));
+        told.iter().for_each(|told| history.record_answer(told.id.clone(), told.answer.as_ref().ok()));
         println!(
             "{all} asked, {done} done, {} executed, {} tenures",
             history.executions.len(),

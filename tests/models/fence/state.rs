@@ -119,7 +119,7 @@ impl GuardState {
     }
 
     /// The value that the disk will have when all queued writes are done.
-    pub(super) fn told(&self) -> bool {
+    pub(super) fn eventual_disk_value(&self) -> bool {
         self.line.last().copied().unwrap_or(self.at_work)
     }
 
@@ -141,7 +141,7 @@ impl UpstreamState {
         self.received.is_empty() && self.running.is_empty()
     }
 
-    pub(super) fn works_on(&self, token: ModelToken) -> bool {
+    pub(super) fn is_running(&self, token: ModelToken) -> bool {
         self.received.contains(&token) || self.running.contains(&token)
     }
 

@@ -80,7 +80,7 @@ pub(super) fn possible(model: &FenceModel, state: &ModelState, steps: &mut Vec<M
         let clear = !model.follows(ProtocolRule::Settle) || state.guard.is_clear_for(*token);
         steps.push(if clear { ModelStep::Admit(*token) } else { ModelStep::Busy(*token) });
     }
-    if state.guard.told() && may_rest(model, state) {
+    if state.guard.eventual_disk_value() && may_rest(model, state) {
         steps.push(ModelStep::Rest);
     }
     if !state.guard.line.is_empty() {
@@ -103,13 +103,13 @@ pub(super) fn possible(model: &FenceModel, state: &ModelState, steps: &mut Vec<M
     if state.guard.quarantine && state.upstream.is_idle() {
         steps.push(ModelStep::EndQuarantine);
     }
-    let over = |token: &&ModelToken| !state.upstream.works_on(**token);
+    let over = |token: &&ModelToken| !state.upstream.is_running(**token);
     steps.extend(state.guard.in_doubt.iter().filter(over).map(|token| ModelStep::EndDoubt(*token)));
     steps.extend(state.upstream.received.iter().map(|token| ModelStep::Begin(*token)));
     steps.extend(state.upstream.running.iter().map(|token| ModelStep::End(*token)));
 }
 
-pub(super) fn take(model: &FenceModel, state: &mut ModelState, step: ModelStep) {
+pub(super) fn apply(model: &FenceModel, state: &mut ModelState, step: ModelStep) {
     match step {
         ModelStep::Grant(gateway) => {
             state.gateways[gateway].tenure = Some(ModelToken { e: state.next_e, g: 0 });
@@ -211,7 +211,7 @@ fn admit(model: &FenceModel, state: &mut ModelState, token: ModelToken) {
     }
     state.event = waited.then_some(ModelEvent::Waited);
     let guard = &mut state.guard;
-    if !guard.told() {
+    if !guard.eventual_disk_value() {
         guard.line.push(true);
     }
     guard.in_flight.insert(token);

@@ -16,30 +16,30 @@ async fn a_token_that_is_made_up_and_a_gateway_that_is_killed() {
     let admin = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
     let policy = guarded.policy("gw-1", &[guard.public]).with("/admin/address", admin.to_string());
     let gateway = Gateway::start(&policy).await;
-    here.looks_at(&[gateway.admin, guard.admin]).await;
+    here.set_targets(&[gateway.admin, guard.admin]).await;
     // A start more than a quarter of an hour ago explains no stale token. With the hurried times, a quarter of an
     // hour is fifteen seconds.
-    here.sees(&format!("fencegate_build_info{{job=\"{}\"}} offset 16s", here.job())).await;
+    here.wait_for_value(&format!("fencegate_build_info{{job=\"{}\"}} offset 16s", here.job())).await;
 
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     // A client that reaches a guard without tickets can invent a token. The tokens of the gateways are then older.
     let made_up = StampedRequest::new("account/7", guarded.floor + (1 << 20)).post("/pay/7");
     assert_eq!(guard.send(&made_up).await.status, 200);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.reason(), "fenced");
-    let stale = here.fires("FencegateStaleTokenRejected").await;
-    let unexplained = here.fires("FencegateStaleTokenUnexplained").await;
-    RunbookWalk::of(&unexplained).with("127.0.0.1:9902", guard.admin).through().await;
-    here.ends(&stale).await;
-    here.ends(&unexplained).await;
+    let stale = here.wait_firing("FencegateStaleTokenRejected").await;
+    let unexplained = here.wait_firing("FencegateStaleTokenUnexplained").await;
+    RunbookWalk::for_alert(&unexplained).with("127.0.0.1:9902", guard.admin).follow().await;
+    here.wait_resolved(&stale).await;
+    here.wait_resolved(&unexplained).await;
 
     let file = gateway.file();
     gateway.signal(Signal::KILL);
     gateway.exit().await;
-    let down = here.fires("FencegateDown").await;
-    let none = here.fires("FencegateNoGateway").await;
-    RunbookWalk::of(&down).with("/etc/fencegate/policy.yaml", file.display()).through().await;
+    let down = here.wait_firing("FencegateDown").await;
+    let none = here.wait_firing("FencegateNoGateway").await;
+    RunbookWalk::for_alert(&down).with("/etc/fencegate/policy.yaml", file.display()).follow().await;
     drop(gateway);
     let _gateway = Gateway::start(&policy).await;
-    here.ends(&down).await;
-    here.ends(&none).await;
+    here.wait_resolved(&down).await;
+    here.wait_resolved(&none).await;
 }

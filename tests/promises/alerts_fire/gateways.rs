@@ -24,8 +24,8 @@ async fn clients_that_take_nearly_every_file() {
     let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("files");
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_files(FILES).start().await;
-    gateway.becomes_ready().await;
-    here.looks_at(&[gateway.admin]).await;
+    gateway.wait_ready().await;
+    here.set_targets(&[gateway.admin]).await;
     let open = gateway.metrics().await.sum("process_open_fds", &[]) as usize;
     let mut clients = Vec::new();
     for _ in open..FILES * 9 / 10 {
@@ -34,9 +34,9 @@ async fn clients_that_take_nearly_every_file() {
         assert_eq!(client.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
         clients.push(client);
     }
-    let firing = here.fires("FencegateFilesRunOut").await;
+    let firing = here.wait_firing("FencegateFilesRunOut").await;
     drop(clients);
-    here.ends(&firing).await;
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
@@ -44,10 +44,10 @@ async fn log_that_nobody_reads() {
     let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("log");
     let gateway = UnreadProcess::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
-    here.looks_at(&[gateway.admin]).await;
+    here.set_targets(&[gateway.admin]).await;
     let mut client = Http1Client::connect(gateway.public).await.expect("listens");
     let lost = async |admin| {
-        let metrics = TestRequest::get("/metrics").to(admin).await.expect("an answer").body;
+        let metrics = TestRequest::get("/metrics").send_to(admin).await.expect("an answer").body;
         let text = String::from_utf8_lossy(&metrics).into_owned();
         text.lines().any(|line| line.starts_with("fencegate_log_lost_total ") && !line.ends_with(" 0"))
     };
@@ -56,25 +56,25 @@ async fn log_that_nobody_reads() {
             assert_eq!(client.send(&TestRequest::get("/read")).await.expect("answered").status, 200);
         }
     }
-    let firing = here.fires("FencegateLogLinesLost").await;
-    assert!(gateway.ends_within(Duration::from_secs(10)).await, "SIGTERM does not end it");
-    here.ends(&firing).await;
+    let firing = here.wait_firing("FencegateLogLinesLost").await;
+    assert!(gateway.wait_end(Duration::from_secs(10)).await, "SIGTERM does not end it");
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
 async fn worker_that_hangs() {
     let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("hangs");
-    let launch = GatewayLaunch::new(&site.policy("gw-1")).workers(2);
+    let launch = GatewayLaunch::new(&site.policy("gw-1")).with_workers(2);
     let gateway = launch.failpoint("before_upstream_write", "1*sleep(15000)").start().await;
-    gateway.becomes_ready().await;
-    here.looks_at(&[gateway.admin]).await;
+    gateway.wait_ready().await;
+    here.set_targets(&[gateway.admin]).await;
     let request = gateway.begin(TestRequest::post("/pay/7"));
-    let firing = here.fires("FencegateThreadHangs").await;
+    let firing = here.wait_firing("FencegateThreadHangs").await;
     let summary = firing.annotations["summary"].as_str().expect("a text");
     assert!(summary.ends_with(" hangs: requests"), "{summary}");
-    RunbookWalk::of(&firing).with("127.0.0.1:9901", gateway.admin).through().await;
-    here.ends(&firing).await;
+    RunbookWalk::for_alert(&firing).with("127.0.0.1:9901", gateway.admin).follow().await;
+    here.wait_resolved(&firing).await;
     drop(request);
 }
 
@@ -84,15 +84,15 @@ async fn a_file_with_a_mistake() {
     let here = watch.installation("reload");
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
-    here.looks_at(&[gateway.admin]).await;
+    here.set_targets(&[gateway.admin]).await;
     gateway.rewrite(&policy.clone().with("/zookeeper/session_timeout", "twelve"));
     gateway.signal(Signal::HUP);
-    let firing = here.fires("FencegateConfigReloadFailed").await;
-    let walk = RunbookWalk::of(&firing).with("/etc/fencegate/policy.yaml", gateway.file().display());
-    walk.ending("fencegate check", 78).through().await;
+    let firing = here.wait_firing("FencegateConfigReloadFailed").await;
+    let walk = RunbookWalk::for_alert(&firing).with("/etc/fencegate/policy.yaml", gateway.file().display());
+    walk.with_exit_code("fencegate check", 78).follow().await;
     gateway.rewrite(&policy);
     gateway.signal(Signal::HUP);
-    here.ends(&firing).await;
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
@@ -102,20 +102,20 @@ async fn two_gateways_that_lock_otherwise() {
     let first = Gateway::start(&site.policy("gw-1")).await;
     let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
     let second = Gateway::start(&other).await;
-    here.looks_at(&[first.admin, second.admin]).await;
-    let refused = here.fires("FencegateRoutesRefused").await;
-    let differ = here.fires("FencegateConfigsDiffer").await;
-    let walk = RunbookWalk::of(&refused).with("/etc/fencegate/policy.yaml", second.file().display());
-    walk.through().await;
+    here.set_targets(&[first.admin, second.admin]).await;
+    let refused = here.wait_firing("FencegateRoutesRefused").await;
+    let differ = here.wait_firing("FencegateConfigsDiffer").await;
+    let walk = RunbookWalk::for_alert(&refused).with("/etc/fencegate/policy.yaml", second.file().display());
+    walk.follow().await;
     second.rewrite(&site.policy("gw-2"));
     assert_eq!(second.reload(&[]).await.0, Some(0));
-    here.ends(&refused).await;
-    here.ends(&differ).await;
+    here.wait_resolved(&refused).await;
+    here.wait_resolved(&differ).await;
 }
 
 #[tokio::test]
 async fn a_filter_whose_clock_is_wrong() {
-    let (watch, site, clock) = (AlertWatch::shared().await, TestSite::fresh().await, SteppedClock::right());
+    let (watch, site, clock) = (AlertWatch::shared().await, TestSite::fresh().await, SteppedClock::start());
     let here = watch.installation("clock");
     let file = json!({
         "version": 1,
@@ -125,45 +125,46 @@ async fn a_filter_whose_clock_is_wrong() {
         "filter": {"clock_error": "500ms"},
         "unfenced": ["GET"],
     });
-    let launch = guard::GuardLaunch::before(site.zookeeper).reading(TestPolicy::of_yaml(&file.to_string()));
-    let filter = launch.timed_by(&clock).start().await;
+    let launch = guard::GuardLaunch::for_upstream(site.zookeeper)
+        .with_policy(TestPolicy::from_yaml(&file.to_string()));
+    let filter = launch.with_clock(&clock).start().await;
     let endpoint = json!([format!("http://{}", filter.public)]);
     let gateway = Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint)).await;
-    here.looks_at(&[gateway.admin]).await;
+    here.set_targets(&[gateway.admin]).await;
     clock.set_wall(20);
     assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
-    let firing = here.fires("FencegateClockOffset").await;
+    let firing = here.wait_firing("FencegateClockOffset").await;
     clock.set_wall(0);
     assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
-    here.ends(&firing).await;
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
 async fn a_certificate_that_ends_soon() {
     let (watch, site, authority) = (AlertWatch::shared().await, TestSite::fresh().await, TestCa::new());
-    let (here, folder) = (watch.installation("certificate"), scratch::place());
+    let (here, folder) = (watch.installation("certificate"), scratch::temp_dir());
     let week = Duration::from_secs(7 * 86_400);
     let (certificate, key) = authority.sign_for(&["pay.example"], week).write(folder.path(), "a");
     let certificates = json!([{"certificate_file": certificate, "key_file": key}]);
     let policy = site.policy("gw-1").with("/listeners/public/tls", json!({"certificates": certificates}));
     let gateway = Gateway::start(&policy).await;
-    here.looks_at(&[gateway.admin]).await;
-    let firing = here.fires("FencegateCertificateExpires").await;
+    here.set_targets(&[gateway.admin]).await;
+    let firing = here.wait_firing("FencegateCertificateExpires").await;
     authority.sign(&["pay.example"]).write(folder.path(), "a");
-    here.ends(&firing).await;
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
 async fn a_state_that_cannot_be_written() {
-    let (watch, site, home) = (AlertWatch::shared().await, TestSite::fresh().await, scratch::place());
+    let (watch, site, home) = (AlertWatch::shared().await, TestSite::fresh().await, scratch::temp_dir());
     let here = watch.installation("state");
     let state = home.path().join("state");
     fs::create_dir(&state).expect("our own");
     let gateway = Gateway::start(&site.policy("gw-1").with("/state_dir", state.display().to_string())).await;
-    here.looks_at(&[gateway.admin]).await;
+    here.set_targets(&[gateway.admin]).await;
     fs::remove_dir_all(&state).expect("our own");
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let firing = here.fires("FencegateStateNotWritten").await;
+    let firing = here.wait_firing("FencegateStateNotWritten").await;
     fs::create_dir(&state).expect("our own");
-    here.ends(&firing).await;
+    here.wait_resolved(&firing).await;
 }

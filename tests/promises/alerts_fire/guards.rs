@@ -4,7 +4,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::TestRequest,
     guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
-    guarded::quick,
+    guarded::with_short_times,
     ledger::Ledger,
     origin::Act,
     runbook::RunbookWalk,
@@ -15,74 +15,75 @@ use serde_json::json;
 
 /// A doubt ends within seconds here, and lasts long enough for the rules to fire.
 async fn launch(beside: &GuardFixture) -> GuardLaunch {
-    quick(beside.launch().await).with("/max_execution", "4s").staying()
+    with_short_times(beside.launch().await).with("/max_execution", "4s").with_fixed_admin_port()
 }
 
 #[tokio::test]
 async fn who_goes_past_the_gateway_and_who_makes_tokens_up() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::fresh().await);
+    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
     let here = watch.installation("stranger");
     let guard = launch(&beside).await.start().await;
-    here.looks_at(&[guard.admin]).await;
+    here.set_targets(&[guard.admin]).await;
     assert_eq!(guard.send(&TestRequest::post("/x")).await.status, 403);
     let far = StampedRequest::new("a", FLOOR + (1 << 49)).post("/x");
     assert_refused(&guard.send(&far).await, "token-future");
-    let bypass = here.fires("FencegateGuardBypass").await;
-    let forged = here.fires("FencegateForgedToken").await;
-    here.ends(&bypass).await;
-    here.ends(&forged).await;
+    let bypass = here.wait_firing("FencegateGuardBypass").await;
+    let forged = here.wait_firing("FencegateForgedToken").await;
+    here.wait_resolved(&bypass).await;
+    here.wait_resolved(&forged).await;
 }
 
 #[tokio::test]
 async fn an_exchange_whose_end_nobody_saw() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::fresh().await);
+    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
     let here = watch.installation("doubt");
     let guard = launch(&beside).await.start().await;
-    here.looks_at(&[guard.admin]).await;
+    here.set_targets(&[guard.admin]).await;
     beside.origin.script("/pay", [Act::Reset]);
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
-    let doubt = here.fires("FencegateInDoubt").await;
-    let unknown = here.fires("FencegateOperationUnknown").await;
-    here.ends(&doubt).await;
+    let doubt = here.wait_firing("FencegateInDoubt").await;
+    let unknown = here.wait_firing("FencegateOperationUnknown").await;
+    here.wait_resolved(&doubt).await;
     // The operation waits for a person. The person follows the section to its end.
-    assert_eq!(here.fires("FencegateOperationUnknown").await.annotations, unknown.annotations);
-    let walk = RunbookWalk::of(&unknown).without("fencegate once");
-    let walk = walk.without("fencegate guard resolve REF --as not-done").with("REF", operation_reference(1));
-    walk.with("/etc/fencegate/guard.yaml", guard.launch().path().display()).through().await;
-    here.ends(&unknown).await;
+    assert_eq!(here.wait_firing("FencegateOperationUnknown").await.annotations, unknown.annotations);
+    let walk = RunbookWalk::for_alert(&unknown).skip("fencegate once");
+    let walk = walk.skip("fencegate guard resolve REF --as not-done").with("REF", operation_reference(1));
+    walk.with("/etc/fencegate/guard.yaml", guard.launch().path().display()).follow().await;
+    here.wait_resolved(&unknown).await;
 }
 
 #[tokio::test]
 async fn a_service_that_stands_still_with_a_request() {
-    let (watch, service) = (AlertWatch::shared().await, Ledger::with(&["--compare", "off"]).await);
+    let (watch, service) = (AlertWatch::shared().await, Ledger::start_with(&["--compare", "off"]).await);
     let here = watch.installation("silent");
     let health = json!({"path": "/live", "interval": "1s", "timeout": "500ms"});
-    let launch = GuardLaunch::before(service.address).made_from(FLOOR).await.staying();
-    let launch = quick(launch).with("/upstream/health", health);
+    let launch =
+        GuardLaunch::for_upstream(service.address).init_with_floor(FLOOR).await.with_fixed_admin_port();
+    let launch = with_short_times(launch).with("/upstream/health", health);
     let guard = launch.start().await;
-    here.looks_at(&[guard.admin]).await;
+    here.set_targets(&[guard.admin]).await;
     service.signal(Signal::STOP);
     let body = r#"{"operation": "a", "amount": 1}"#;
     let ask = TestRequest::post("/v1/accounts/a/debit").field("content-type", "application/json").body(body);
-    assert_eq!(guard.send(&StampedRequest::new("a", 20).on(ask)).await.status, 504);
-    let silent = here.fires("FencegateEndpointSilent").await;
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).apply_to(ask)).await.status, 504);
+    let silent = here.wait_firing("FencegateEndpointSilent").await;
     service.signal(Signal::CONT);
-    here.ends(&silent).await;
+    here.wait_resolved(&silent).await;
 }
 
 #[tokio::test]
 async fn a_disk_that_fills_up() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::fresh().await);
+    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
     let here = watch.installation("disk");
     let launch = launch(&beside).await;
-    let disk = SmallDisk::below(&launch, 32 << 20);
+    let disk = SmallDisk::mount_below(&launch, 32 << 20);
     let guard = launch.start().await;
-    here.looks_at(&[guard.admin]).await;
+    here.set_targets(&[guard.admin]).await;
     let free = guard.metrics().await.sum("fencegate_guard_store_disk_free_bytes", &[]) as usize;
-    disk.fills(free - (1 << 20));
-    let firing = here.fires("FencegateGuardDiskFull").await;
+    disk.fill(free - (1 << 20));
+    let firing = here.wait_firing("FencegateGuardDiskFull").await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/x")).await.status, 200, "there is room yet");
-    disk.makes_room();
-    here.ends(&firing).await;
-    guard.stops().await;
+    disk.free_space();
+    here.wait_resolved(&firing).await;
+    guard.stop().await;
 }

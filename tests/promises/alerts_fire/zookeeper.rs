@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::TestRequest,
     faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::Gateway,
-    patience::patiently,
+    patience::wait_until,
     runbook::RunbookWalk,
     site::TestSite,
     watch::{AlertWatch, FiringAlert},
@@ -16,34 +16,34 @@ use fencegate_tests::{
 async fn a_gateway_that_is_cut_off() {
     let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("cut");
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
-    let gateway = Gateway::start(&site.policy("gw-1").through(link.address())).await;
-    here.looks_at(&[gateway.admin]).await;
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
+    let gateway = Gateway::start(&site.policy("gw-1").with_zookeeper(link.address())).await;
+    here.set_targets(&[gateway.admin]).await;
 
     // The connection of one session breaks, and the session finds no other connection.
-    link.turn_away();
-    let broken = link.trap(LockOperation::Create, OperationFault::AnswerLost);
+    link.refuse();
+    let broken = link.intercept(LockOperation::Create, OperationFault::AnswerLost);
     let asked = gateway.begin(TestRequest::post("/pay/7"));
-    broken.happened().await;
-    let away = here.fires("FencegateZkSessionAway").await;
+    broken.wait().await;
+    let away = here.wait_firing("FencegateZkSessionAway").await;
     let policy = gateway.file();
     let walk = |firing: &FiringAlert| {
-        RunbookWalk::of(firing)
+        RunbookWalk::for_alert(firing)
             .with("127.0.0.1:9901", gateway.admin)
             .with("/etc/fencegate/policy.yaml", policy.display())
-            .ending("fencegate era show", 1)
+            .with_exit_code("fencegate era show", 1)
     };
-    walk(&away).through().await;
+    walk(&away).follow().await;
 
     link.cut();
-    let lost = here.fires("FencegateZkSessionLost").await;
-    walk(&lost).through().await;
+    let lost = here.wait_firing("FencegateZkSessionLost").await;
+    walk(&lost).follow().await;
     drop(asked.result().await);
     link.mend();
-    let expired = here.fires("FencegateSessionExpired").await;
-    gateway.becomes_ready().await;
+    let expired = here.wait_firing("FencegateSessionExpired").await;
+    gateway.wait_ready().await;
     for firing in [&away, &lost, &expired] {
-        here.ends(firing).await;
+        here.wait_resolved(firing).await;
     }
 }
 
@@ -51,31 +51,31 @@ async fn a_gateway_that_is_cut_off() {
 async fn a_zookeeper_that_answers_slowly() {
     let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("slow");
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "6s");
-    let gateway = Gateway::start(&policy.through(link.address())).await;
-    here.looks_at(&[gateway.admin]).await;
+    let gateway = Gateway::start(&policy.with_zookeeper(link.address())).await;
+    here.set_targets(&[gateway.admin]).await;
     link.delay(Duration::from_millis(1200));
-    let firing = here.fires("FencegateHeartbeatSlow").await;
+    let firing = here.wait_firing("FencegateHeartbeatSlow").await;
     link.delay(Duration::ZERO);
-    here.ends(&firing).await;
+    here.wait_resolved(&firing).await;
 }
 
 #[tokio::test]
 async fn a_zookeeper_that_was_restored() {
     let watch = AlertWatch::shared().await;
-    let (zookeeper, site) = TestSite::on_its_own().await;
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let here = watch.installation("restored");
     let gateway = site.gateway("gw-1").await;
-    let (zookeeper, backup) = zookeeper.backed_up().await;
-    gateway.becomes_ready().await;
-    here.looks_at(&[gateway.admin]).await;
+    let (zookeeper, backup) = zookeeper.back_up().await;
+    gateway.wait_ready().await;
+    here.set_targets(&[gateway.admin]).await;
     for account in 0..60 {
-        gateway.becomes_ready().await;
+        gateway.wait_ready().await;
         gateway.send(&TestRequest::post(&format!("/pay/{account}"))).await;
     }
-    let _zookeeper = zookeeper.restored(&backup).await;
-    let firing = here.fires("FencegateRolledBack").await;
+    let _zookeeper = zookeeper.restore(&backup).await;
+    let firing = here.wait_firing("FencegateRolledBack").await;
     // The restored server has the sessions of the backup, and ends each one by its timeout.
     let tree = site.tree().await;
     let ended = async {
@@ -83,9 +83,9 @@ async fn a_zookeeper_that_was_restored() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    patiently("the sessions of before to end", ended, || gateway.log()).await;
+    wait_until("the sessions of before to end", ended, || gateway.log()).await;
     // The mark in `meta` says how far tokens had come, so any number does.
-    let walk = RunbookWalk::of(&firing).with("E", 123_456_789);
-    walk.with("/etc/fencegate/policy.yaml", gateway.file().display()).through().await;
-    here.ends(&firing).await;
+    let walk = RunbookWalk::for_alert(&firing).with("E", 123_456_789);
+    walk.with("/etc/fencegate/policy.yaml", gateway.file().display()).follow().await;
+    here.wait_resolved(&firing).await;
 }

@@ -88,9 +88,9 @@ async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
     let step = |name: &str, fence: &Value| behind(&site, &service, (name, fence));
     let fences = fences(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[0]), &step("gw-2", &fences[0])).await;
-    let load = Load::start("through", &LoadPlan::paying(&[&one, &two], 3, 6, 100_000));
+    let load = Load::start("through", &LoadPlan::payments(&[&one, &two], 3, 6, 100_000));
     // Jobs that have always called the service itself.
-    let direct = LoadPlan { gateways: vec![service.address], ..LoadPlan::paying(&[&one], 3, 3, 100_000) };
+    let direct = LoadPlan { gateways: vec![service.address], ..LoadPlan::payments(&[&one], 3, 3, 100_000) };
     let mut direct = Some(Load::start("direct", &direct));
     let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
     served().await;
@@ -115,7 +115,7 @@ async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
     for seen in ["own/0", "order/0", "order/0, orders/0", "orders/0"] {
         assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
     }
-    by_account(History::of(&log)).with(&told).assert_holds();
+    by_account(History::from_log(&log)).with(&told).assert_holds();
 }
 
 /// Starts at the step where the gateways have the lock. While the service still takes the lock, the gateways record
@@ -130,8 +130,9 @@ async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_ga
     };
     let fences = fences(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[1]), &step("gw-2", &fences[1])).await;
-    let paying = LoadPlan { paths: vec!["/pay/7".into()], ..LoadPlan::paying(&[&one, &two], 1, 6, 100_000) };
-    let load = Load::of(asked_for_twice, "twice", &paying);
+    let paying =
+        LoadPlan { paths: vec!["/pay/7".into()], ..LoadPlan::payments(&[&one, &two], 1, 6, 100_000) };
+    let load = Load::start_with(asked_for_twice, "twice", &paying);
     let served = async || site.origin.request("/pay/7", site.origin.count("/pay/7") + 10).await;
     served().await;
     for fence in &fences[2..] {
@@ -145,5 +146,5 @@ async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_ga
     let log = site.origin.log();
     let keys = taken(&log);
     assert_eq!(keys.len(), 3, "not exercised: {keys:?}");
-    by_account(History::of(&log)).assert_holds();
+    by_account(History::from_log(&log)).assert_holds();
 }

@@ -8,7 +8,7 @@ use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client::RawClient,
     gateway::Gateway,
-    guarded::{GuardedSite, operator},
+    guarded::{GuardedSite, run_operator},
     origin::{Act, OriginReply},
     policy::TestPolicy,
     scratch,
@@ -29,7 +29,7 @@ const TENANTS: &str = include_str!("../../../policies/examples/multi-tenant.yaml
 /// An example as it is written, where this test has its servers. At level `guard`, the recording upstream announces itself
 /// as a guard, so that what is recorded is what the gateway sends.
 fn local(example: &str, level: Option<&str>, site: &TestSite, key: &str) -> TestPolicy {
-    let mut policy = TestPolicy::of_yaml(example)
+    let mut policy = TestPolicy::from_yaml(example)
         .with("/name", "gw-1")
         .with("/listeners/public/address", "127.0.0.1:0")
         .with("/admin", json!({"address": "127.0.0.1:0"}))
@@ -89,11 +89,11 @@ fn announce(guarded: &GuardedSite) {
 
 async fn answer(gateway: &Gateway, spelled: &SpelledRequest) -> WireMessage {
     let mut connection = RawClient::connect(gateway.public).await.expect("a connection");
-    connection.say(spelled.bytes(HOST)).await.expect("sent");
-    let mut answer = connection.head().await.expect("an answer");
+    connection.send(spelled.bytes(HOST)).await.expect("sent");
+    let mut answer = connection.read_head().await.expect("an answer");
     // Such an answer has no body, although its fields do not say so.
     if !spelled.line.starts_with("HEAD ") && answer.word(1) != "204" {
-        connection.body(&mut answer).await.expect("a whole answer");
+        connection.read_body(&mut answer).await.expect("a whole answer");
     }
     answer
 }
@@ -111,9 +111,9 @@ const ROLLS: usize = 200;
 async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) -> AgreementCounts {
     let guarded = GuardedSite::fresh().await;
     announce(&guarded);
-    let (site, home) = (&guarded.site, scratch::place());
+    let (site, home) = (&guarded.site, scratch::temp_dir());
     let key = home.path().join("key.json").display().to_string();
-    operator(&["keys", "new", &key]).await;
+    run_operator(&["keys", "new", &key]).await;
     let policy = local(example, level, site, &key);
     let loaded = file::load(&policy.to_string());
     let plan: plan::GatewayPlan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
@@ -142,7 +142,7 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
         asked.push(said);
     }
     // A lock's parent goes with its last node.
-    let made = followed.made().await;
+    let made = followed.stop().await;
     let missing: Vec<&String> = locks.iter().filter(|lock| !made.contains(*lock)).collect();
     assert!(missing.is_empty(), "never locked: {missing:?} of {made:?}");
     for line in gateway.log().lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {

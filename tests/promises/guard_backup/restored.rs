@@ -8,8 +8,8 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, write_policy},
     guard::{FLOOR, Guard, GuardFixture, StampedRequest, assert_refused},
-    guarded::{GuardedSite, quick},
-    patience::{PATIENCE, patiently},
+    guarded::{GuardedSite, with_short_times},
+    patience::{PATIENCE, wait_until},
     process::TestProcess,
     scratch,
 };
@@ -34,14 +34,14 @@ async fn served(gateway: &Gateway, path: &str) -> ClientResponse {
             assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{answer:?}");
         }
     };
-    patiently("to be let in again", asked, || gateway.log()).await
+    wait_until("to be let in again", asked, || gateway.log()).await
 }
 
 #[tokio::test]
 async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
     let guarded = GuardedSite::fresh().await;
-    let kept = BackupFixture::of(quick(guarded.launch().await)).await;
-    let policy = guarded.policy("gw-1", &[kept.guard.public]).keeping("60s");
+    let kept = BackupFixture::of(with_short_times(guarded.launch().await)).await;
+    let policy = guarded.policy("gw-1", &[kept.guard.public]).with_linger("60s");
     let gateway = Gateway::start(&policy).await;
     let site = &guarded.site;
     served(&gateway, "/pay/7").await;
@@ -50,15 +50,15 @@ async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
     served(&gateway, "/pay/8").await;
     let second = Gateway::start(&guarded.policy("gw-2", &[kept.guard.public])).await;
     let asked = second.begin(TestRequest::post("/pay/7"));
-    let next = site.origin.request("/pay/7", 2).await.stamped();
+    let next = site.origin.request("/pay/7", 2).await.expect_token();
     assert_eq!(asked.answer().await.status, 200);
-    let last = site.origin.request("/pay/8", 1).await.stamped();
+    let last = site.origin.request("/pay/8", 1).await.expect_token();
     let newest = next.number().max(last.number());
 
     let address = kept.guard.public;
-    let launch = kept.guard.dies().await;
+    let launch = kept.guard.kill().await;
     let elsewhere = RestoreTarget::lost(launch, &kept.backup);
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let told = elsewhere.restored(&["--policy", &file]).await;
     let floor = told["floor"].as_u64().expect("a number");
@@ -70,17 +70,17 @@ async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
     is_closed(&guard, floor + 1000).await;
     let ready = guard.admin("/ready").await;
     assert!(String::from_utf8_lossy(&ready.body).contains("made of a backup"), "{ready:?}");
-    TestProcess::becomes_ready(&guard).await;
+    TestProcess::wait_ready(&guard).await;
     for key in ["account/7", "account/8", "account/9"] {
         for epoch in [next.number(), last.number(), newest, floor] {
-            let stale = guard.send(&StampedRequest::new(key, epoch).g(99).post("/stale")).await;
+            let stale = guard.send(&StampedRequest::new(key, epoch).with_dispatch(99).post("/stale")).await;
             assert_refused(&stale, "floor");
         }
     }
     assert_eq!(site.origin.count("/stale"), 0);
     for (path, before) in [("/pay/7", 2), ("/pay/8", 1)] {
         served(&gateway, path).await;
-        let token = site.origin.request(path, before + 1).await.stamped();
+        let token = site.origin.request(path, before + 1).await.expect_token();
         assert!(token.number() > floor, "{token} {floor}");
         assert_eq!(site.origin.count(path), before + 1);
     }
@@ -88,15 +88,15 @@ async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
 
 #[tokio::test]
 async fn an_operation_of_before_is_answered_as_ever_and_one_of_after_is_not_known() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = BackupFixture::before(&beside).await;
     kept.executes(&StampedRequest::new("a", 20).once(1), "/before").await;
     kept.backed_up().await;
     kept.executes(&StampedRequest::new("a", 30).once(2), "/after").await;
-    let elsewhere = RestoreTarget::lost(kept.guard.dies().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.kill().await, &kept.backup);
     elsewhere.restored(&["--floor", "40"]).await;
     let guard = elsewhere.launch.start().await;
-    TestProcess::becomes_ready(&guard).await;
+    TestProcess::wait_ready(&guard).await;
     let repeat = guard.send(&StampedRequest::new("a", 50).once(1).post("/before")).await;
     assert_eq!((repeat.status, beside.origin.count("/before")), (200, 1), "{repeat:?}");
     // This operation came after the backup, so the restored store cannot know it. The documents tell the operator to
@@ -107,10 +107,10 @@ async fn an_operation_of_before_is_answered_as_ever_and_one_of_after_is_not_know
 
 #[tokio::test]
 async fn what_a_restore_loses_is_said() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = BackupFixture::before(&beside).await;
     kept.backed_up().await;
-    let elsewhere = RestoreTarget::lost(kept.guard.stops().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.stop().await, &kept.backup);
     let (code, out, log) = elsewhere.restores(&["--floor", "40"]).await;
     assert_eq!(code, Some(0), "{log}");
     for part in ["CARRIED OUT AGAIN", "No other guard", "lets nothing in for 3s", "floor        40"] {
@@ -120,14 +120,14 @@ async fn what_a_restore_loses_is_said() {
 
 #[tokio::test]
 async fn what_is_not_a_whole_backup_makes_no_store() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = BackupFixture::before(&beside).await;
     for n in 0..20 {
         kept.executes(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
     }
     kept.backed_up().await;
     let whole = fs::read(&kept.backup).expect("there");
-    let elsewhere = RestoreTarget::lost(kept.guard.stops().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.stop().await, &kept.backup);
     let floor = ["--floor", "40"];
     for length in [0, 10, whole.len() / 2, whole.len() - 1] {
         fs::write(&elsewhere.backup, &whole[..length]).expect("our own file");
@@ -145,13 +145,13 @@ async fn what_is_not_a_whole_backup_makes_no_store() {
 
 #[tokio::test]
 async fn a_restore_that_is_killed_leaves_no_store_and_can_be_done_again() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = BackupFixture::before(&beside).await;
     for n in 0..20 {
         kept.executes(&StampedRequest::new("a", 20 + n).once(n), "/pay").await;
     }
     kept.backed_up().await;
-    let elsewhere = RestoreTarget::lost(kept.guard.dies().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.kill().await, &kept.backup);
     let words = [
         "FAILPOINTS=amid_restore=1*sleep(60000)".to_owned(),
         scratch::binaries().join("fencegate").display().to_string(),
@@ -178,24 +178,24 @@ async fn a_restore_that_is_killed_leaves_no_store_and_can_be_done_again() {
     child.signal(Signal::KILL).expect("our own child");
     assert!(child.wait(PATIENCE).is_some());
 
-    let output = elsewhere.launch.fails().await;
+    let output = elsewhere.launch.expect_start_failure().await;
     assert_eq!(output.status.code(), Some(1), "it started without a store");
     let half = elsewhere.launch.store().with_extension("redb.restoring");
     assert!(half.exists(), "killed too early");
     fs::rename(&half, elsewhere.launch.store()).expect("our own files");
-    assert_eq!(elsewhere.launch.fails().await.status.code(), Some(1), "half a store is none");
+    assert_eq!(elsewhere.launch.expect_start_failure().await.status.code(), Some(1), "half a store is none");
     fs::rename(elsewhere.launch.store(), &half).expect("our own files");
     elsewhere.restored(&["--floor", "60"]).await;
     assert!(!half.exists());
     let guard = elsewhere.launch.start().await;
-    TestProcess::becomes_ready(&guard).await;
+    TestProcess::wait_ready(&guard).await;
     let repeat = guard.send(&StampedRequest::new("a", 70).once(3).post("/pay")).await;
     assert_eq!((repeat.status, beside.origin.count("/pay")), (200, 20));
 }
 
 #[tokio::test]
 async fn a_store_that_is_there_is_not_lost_and_a_guard_at_work_is_not_robbed_of_it() {
-    let beside = GuardFixture::fresh().await;
+    let beside = GuardFixture::new().await;
     let kept = BackupFixture::before(&beside).await;
     kept.executes(&StampedRequest::new("a", 20), "/pay").await;
     kept.backed_up().await;
@@ -208,7 +208,7 @@ async fn a_store_that_is_there_is_not_lost_and_a_guard_at_work_is_not_robbed_of_
         assert!(log.contains("FG0614"), "{log}");
     }
     kept.executes(&StampedRequest::new("a", 51), "/pay").await;
-    kept.guard.stops().await;
+    kept.guard.stop().await;
     there.refuses(&floor, "--replace").await;
     // The old store has seen more than the backup.
     let (code, _, log) = there.restores(&["--floor", "50", "--replace"]).await;
@@ -231,12 +231,14 @@ async fn a_store_that_is_there_is_not_lost_and_a_guard_at_work_is_not_robbed_of_
 #[tokio::test]
 async fn a_floor_that_is_too_low_is_refused_and_so_is_another_zookeeper() {
     let guarded = GuardedSite::fresh().await;
-    let kept = BackupFixture::of(quick(guarded.launch_of("0123456789abcdef0123456789abcdef").await)).await;
+    let kept =
+        BackupFixture::of(with_short_times(guarded.launch_of("0123456789abcdef0123456789abcdef").await))
+            .await;
     kept.executes(&StampedRequest::new("a", guarded.floor + 50), "/pay").await;
     kept.backed_up().await;
-    let elsewhere = RestoreTarget::lost(kept.guard.stops().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.stop().await, &kept.backup);
     elsewhere.refuses(&["--floor", &(guarded.floor + 49).to_string()], "FG0615").await;
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = write_policy(home.path(), &guarded.site.policy("operator").to_string()).display().to_string();
     elsewhere.refuses(&["--policy", &file], "FG0615").await;
     // No token is above it, and none ever will be.

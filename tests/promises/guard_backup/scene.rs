@@ -8,7 +8,7 @@ use std::{
 use fencegate_tests::{
     gateway::{command, write_policy},
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest},
-    guarded::quick,
+    guarded::with_short_times,
 };
 use serde_json::Value;
 
@@ -30,11 +30,11 @@ pub(super) struct BackupFixture {
 
 impl BackupFixture {
     pub(super) async fn before(beside: &GuardFixture) -> Self {
-        Self::of(quick(beside.launch().await)).await
+        Self::of(with_short_times(beside.launch().await)).await
     }
 
     pub(super) async fn of(launch: GuardLaunch) -> Self {
-        let launch = launch.asking_for_a_token();
+        let launch = launch.with_admin_token();
         let guard = launch.start().await;
         let token = launch.token_file().display().to_string();
         Self { guard, token, backup: launch.home().join("night.backup") }

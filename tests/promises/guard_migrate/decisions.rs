@@ -55,8 +55,8 @@ impl FileGuard {
     }
 
     fn pass(&mut self, time: Duration) {
-        self.clock.go(time);
-        let changes = self.register.rest(Duration::ZERO, usize::MAX, self.now());
+        self.clock.advance(time);
+        let changes = self.register.release_resting(Duration::ZERO, usize::MAX, self.now());
         self.write(&changes);
     }
 
@@ -89,7 +89,7 @@ impl FileGuard {
                 self.pass(time);
             }
             18 if self.random.one_in(4) => {
-                let mut round = self.register.round(now, usize::MAX);
+                let mut round = self.register.eviction_pass(now, usize::MAX);
                 let changes = self.register.evict(&mut round, 9, now).changes;
                 self.write(&changes);
             }
@@ -103,9 +103,9 @@ impl FileGuard {
             return;
         }
         let now = self.now();
-        let changes = self.register.rest(Duration::ZERO, usize::MAX, now);
+        let changes = self.register.release_resting(Duration::ZERO, usize::MAX, now);
         self.write(&changes);
-        let whole = self.register.exact_marks(0, usize::MAX).into_iter().map(Change::Watermarks);
+        let whole = self.register.exact_watermarks(0, usize::MAX).into_iter().map(Change::Watermarks);
         self.write(&whole.collect::<Vec<_>>());
         let doubts = self.register.open_doubts(now).into_iter().map(|doubt| {
             let remaining = doubt.until.since(now);
@@ -132,10 +132,10 @@ impl FileGuard {
 
 async fn decide_alike(seed: u64, end: GuardEnd) {
     println!("SEED={seed} {end:?}");
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let (path, copy) = (home.path().join("guard.redb"), home.path().join("copy.redb"));
     let clock = Arc::new(ManualClock::default());
-    clock.go(Duration::from_secs(1));
+    clock.advance(Duration::from_secs(1));
     let mut alone = FileGuard::new(&path, clock.clone(), seed);
     for _ in 0..120 {
         alone.step();
@@ -151,17 +151,17 @@ async fn decide_alike(seed: u64, end: GuardEnd) {
         evict_after: TERMS.evict_after,
         ..GuardConfig::default()
     };
-    let whole = StoreMigration { from: path.clone(), into: place.clone(), rules };
+    let whole = StoreMigration { from: path.clone(), target: place.clone(), config: rules };
     let looked = whole.run(MigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
     let moved = whole.run(MigrationMode::Migrate, &SystemRandomness).await.expect("moved");
-    assert_eq!((looked.tally, looked.identity), (moved.tally, moved.identity));
+    assert_eq!((looked.counts, looked.identity), (moved.counts, moved.identity));
     RedbStore::open(&path).err().expect("nobody opens the file any more");
 
     let file = RedbStore::open(&copy).expect("the copy knows nothing of it");
     let remembered = file.load(TERMS.max_execution).expect("readable");
     let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
-    assert_eq!(moved.tally.keys, remembered.marks.len() as u64);
-    assert_eq!(moved.tally.highest, register.highest());
+    assert_eq!(moved.counts.keys, remembered.marks.len() as u64);
+    assert_eq!(moved.counts.highest, register.highest());
     let mut two = RegisterPair::of(register, &SharedStore { database, place }, clock, seed + 1000).await;
     if end == GuardEnd::InOrder {
         two.compare().await;
@@ -176,13 +176,13 @@ async fn decide_alike(seed: u64, end: GuardEnd) {
 /// `--dry-run` and the move itself are two commands, one right after the other.
 #[tokio::test]
 async fn whoever_has_looked_is_in_nobodys_way() {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let from = home.path().join("guard.redb");
     let identity = StoreIdentity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
     drop(RedbStore::init(&from, &identity, FLOOR).expect("a new store"));
     let database = database().await;
     let into = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
-    let whole = StoreMigration { from, into, rules: GuardConfig::default() };
+    let whole = StoreMigration { from, target: into, config: GuardConfig::default() };
     whole.run(MigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
     // Asked on this thread, so that meanwhile nobody here tells the server that the session is over.
     let held = database.run(

@@ -47,7 +47,7 @@ const EARLY: usize = 5;
 impl MigrationLoad {
     async fn fresh() -> Self {
         let guarded = GuardedSite::fresh().await;
-        let sharing = SharedDatabase::at(&database().await.url());
+        let sharing = SharedDatabase::new(&database().await.url());
         let alone = guarded.launch().await;
         let file = alone.store().display().to_string();
         let address = |port: u16| format!("127.0.0.1:{port}");
@@ -76,7 +76,7 @@ impl MigrationLoad {
             requests: 100_000,
             pause: Duration::from_millis(10),
         };
-        let load = Load::of(operation, "load", &plan);
+        let load = Load::start_with(operation, "load", &plan);
         Self { guarded, sharing, guard, gateways: [one, two], heirs, load }
     }
 
@@ -84,7 +84,7 @@ impl MigrationLoad {
         let before = self.guarded.site.origin.log().records.len();
         let enough =
             move |log: &fencegate_tests::origin::OriginLog| (log.records.len() > before + more).then_some(());
-        self.guarded.site.origin.when("requests that go on", enough).await;
+        self.guarded.site.origin.wait_for("requests that go on", enough).await;
     }
 
     /// Returns what the clients were told.
@@ -92,16 +92,16 @@ impl MigrationLoad {
         self.some_more(60).await;
         let Self { guarded, sharing, guard, gateways, heirs, load } = self;
         let alone = ended(guard).await;
-        let told = StoreMigration::of(&alone.store(), &heirs[0]).comes_to("moved").await;
+        let told = StoreMigration::new(&alone.store(), &heirs[0]).expect_outcome("moved").await;
         println!("moved under load: {told}");
         let [one, two] = heirs;
         let one = one.start().await;
-        one.becomes_ready().await;
-        one.series_reaches("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
+        one.wait_ready().await;
+        one.wait_series_at_least("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
         let two = two.start().await;
-        two.series_reaches("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
+        two.wait_series_at_least("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
         let told = load.stop().await;
-        let history = History::of(&guarded.site.origin.log()).with(&told);
+        let history = History::from_log(&guarded.site.origin.log()).with(&told);
         history.assert_holds();
         assert!(history.tenures() > 30, "{} tenures hand nothing over", history.tenures());
         // What was done before the move is not done again.
@@ -129,7 +129,7 @@ fn share(told: &[AttemptResult], outcome: FencingOutcome) -> usize {
 
 #[tokio::test]
 async fn stopped_moved_and_joined_under_load_nothing_is_lost_and_nothing_is_done_twice() {
-    let told = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.stops().await).await;
+    let told = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.stop().await).await;
     let (done, not) = (share(&told, FencingOutcome::Done), share(&told, FencingOutcome::NotDispatched));
     println!("{done} done, {not} not dispatched, {} told", told.len());
     assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
@@ -137,7 +137,7 @@ async fn stopped_moved_and_joined_under_load_nothing_is_lost_and_nothing_is_done
 
 #[tokio::test]
 async fn killed_moved_and_joined_under_load_nothing_overlaps_with_what_was_at_work() {
-    let told = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.dies().await).await;
+    let told = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.kill().await).await;
     let (done, not) = (share(&told, FencingOutcome::Done), share(&told, FencingOutcome::NotDispatched));
     println!("{done} done, {not} not dispatched, {} told", told.len());
     assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");

@@ -66,7 +66,7 @@ impl ActiveKeys {
 
 /// One claim, waited for until it is let in or stale. Whether it was let in.
 async fn once(guard: &PostgresStore, claim: &Claim, at_work: &ActiveKeys) -> bool {
-    let name = guard.name();
+    let name = guard.new_name();
     let mut look = guard.admit(claim, name, None).await.expect("the database answers");
     loop {
         match look {
@@ -90,13 +90,13 @@ async fn once(guard: &PostgresStore, claim: &Claim, at_work: &ActiveKeys) -> boo
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever() {
     const KEYS: u64 = 6;
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock: SharedClock = Arc::new(MachineClock);
     let guards = [store.guard(clock.clone(), "one").await, store.guard(clock.clone(), "other").await];
     // The store is new, so no earlier guard has to be waited for.
     store.run("UPDATE store SET closed_why = NULL, closed_until = NULL");
     for guard in guards.clone() {
-        tokio::spawn(async move { guard.tend().await });
+        tokio::spawn(async move { guard.run_background().await });
     }
     let (at_work, epochs) = (Arc::new(ActiveKeys::default()), Arc::new(AtomicU64::new(20)));
     let until = Instant::now() + Duration::from_secs(3);
@@ -133,7 +133,7 @@ async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
     const WRITES: &str = r#"SELECT act(1, (SELECT generation FROM lane WHERE instance = 1), 0, 1000, '{a}',
         '[{"kind": "claim", "id": "w", "keys": ["a"], "token": "v1-000000000000001e-00000000-00000001",
         "epoch": 30, "shared": false, "longest": 1, "again": false}]');"#;
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
@@ -148,7 +148,7 @@ async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
     writing.run(WRITES);
     let asked = tokio::spawn(async move { admit(&other, &reader(27)).await });
     let database = store.database.clone();
-    spawn_blocking(move || database.sees_one_wait()).await.expect("it waits");
+    spawn_blocking(move || database.wait_one_blocked()).await.expect("it waits");
     writing.run("COMMIT;");
     let look = asked.await.expect("no panic");
     assert!(matches!(look, AdmitReply::Rejected(AdmitError::Stale { .. })), "{look:?}");
@@ -158,7 +158,7 @@ async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
 /// the first gets the other.
 #[tokio::test]
 async fn two_batches_about_the_same_operations_do_not_wait_for_each_other() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guards = [opened(&store, &clock, "one").await, store.guard(clock.clone(), "other").await];
     for guard in &guards {
@@ -182,10 +182,10 @@ async fn two_batches_about_the_same_operations_do_not_wait_for_each_other() {
     let mut holds = session();
     holds.run("BEGIN;");
     holds.run("SELECT FROM held WHERE operation = '\\x01' FOR UPDATE;");
-    let first = session().begin_to_raise(&batch(1, ["x01", "x02"]), "none");
-    store.database.sees_wait(1);
-    let second = session().begin_to_raise(&batch(2, ["x02", "x01"]), "none");
-    store.database.sees_wait(2);
+    let first = session().begin_raise(&batch(1, ["x01", "x02"]), "none");
+    store.database.wait_blocked(1);
+    let second = session().begin_raise(&batch(2, ["x02", "x01"]), "none");
+    store.database.wait_blocked(2);
     holds.run("COMMIT;");
-    assert_eq!([first.ended(), second.ended()], [Ok(1), Ok(1)]);
+    assert_eq!([first.finish(), second.finish()], [Ok(1), Ok(1)]);
 }

@@ -19,30 +19,30 @@ use super::steps::{admit, barrier, claim, opened, pass, runs};
 /// Killed, or stopped for so long that the others take it for that.
 #[tokio::test]
 async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
     let running = runs(&one, &claim("a", 20, 1)).await;
-    let lease = one.lease();
-    assert!(lease.holds(clock.now()));
+    let lease = one.membership();
+    assert!(lease.is_valid(clock.now()));
     // It is stopped here, with the answer in hand.
     let since = clock.now();
     runs(&other, &claim("b", 21, 1)).await;
     let next = claim("a", 22, 1);
-    let name = other.name();
+    let name = other.new_name();
     let first = other.admit(&next, name, None).await.expect("the database answers");
     assert!(matches!(first, AdmitReply::Wait { doubt: None, .. }), "{first:?}");
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
-    assert!(!lease.holds(clock.now()), "it sends nothing any more");
+    assert!(!lease.is_valid(clock.now()), "it sends nothing any more");
     let now_doubtful = other.settle(&next, name, None).await.expect("the database answers");
     let AdmitReply::Wait { doubt: Some(left), .. } = now_doubtful else { panic!("{now_doubtful:?}") };
     assert!(clock.now() + left >= since + TERMS.send_within + TERMS.max_execution, "{left:?} is too early");
     // It comes back.
-    assert_eq!(one.beat().await, Err(PostgresError::Lost(Gone::Dead)));
-    assert_eq!(one.lost().await, Gone::Dead);
-    assert!(!lease.holds(clock.now()));
-    let refused = one.admit(&claim("c", 30, 1), one.name(), None).await;
+    assert_eq!(one.send_heartbeat().await, Err(PostgresError::Lost(Gone::Dead)));
+    assert_eq!(one.wait_for_loss().await, Gone::Dead);
+    assert!(!lease.is_valid(clock.now()));
+    let refused = one.admit(&claim("c", 30, 1), one.new_name(), None).await;
     assert_eq!(refused.map(|look| format!("{look:?}")), Err(PostgresError::Lost(Gone::Dead)));
     pass(&clock, &[&other], left).await;
     let second = other.settle(&next, name, None).await.expect("the database answers");
@@ -62,13 +62,13 @@ async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others
 /// recorded as at work.
 #[tokio::test]
 async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
     barrier(&one).await;
     let other = store.guard(clock.clone(), "other").await;
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
-    let refused = one.admit(&claim("a", 30, 1), one.name(), None).await;
+    let refused = one.admit(&claim("a", 30, 1), one.new_name(), None).await;
     assert_eq!(refused.map(|look| format!("{look:?}")), Err(PostgresError::Lost(Gone::Dead)));
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
@@ -76,23 +76,23 @@ async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
 /// All guards were cut off alike. The first guard that comes back does not take the others for dead.
 #[tokio::test]
 async fn guards_outlive_a_database_that_was_away_for_longer_than_a_lease() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
     pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
-    clock.go(Duration::from_secs(60));
-    assert_eq!(other.beat().await, Ok(()));
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(other.send_heartbeat().await, Ok(()));
     pass(&clock, &[&other], Duration::from_secs(3)).await;
-    assert_eq!(one.beat().await, Ok(()), "it had no database, as the other");
+    assert_eq!(one.send_heartbeat().await, Ok(()), "it had no database, as the other");
     runs(&one, &claim("a", 20, 1)).await;
     // A guard that does not come back still counts as dead.
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
-    assert_eq!(one.beat().await, Err(PostgresError::Lost(Gone::Dead)));
+    assert_eq!(one.send_heartbeat().await, Err(PostgresError::Lost(Gone::Dead)));
 }
 
 fn operation(first: u8) -> OperationId {
-    OperationId::of([first; 32])
+    OperationId::from_bytes([first; 32])
 }
 
 pub(super) async fn reserved(guard: &PostgresStore, id: OperationId) -> PostgresOperationLock {
@@ -104,17 +104,21 @@ pub(super) async fn reserved(guard: &PostgresStore, id: OperationId) -> Postgres
 
 #[tokio::test]
 async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
     let held = reserved(&one, operation(1)).await;
     assert!(matches!(other.reserve(operation(1)).await, Ok(ReserveReply::Held(_))));
     let entry = entry(20);
-    let look = one.admit(&claim("a", 20, 1), one.name(), Some((&held, &entry))).await;
+    let look = one.admit(&claim("a", 20, 1), one.new_name(), Some((&held, &entry))).await;
     let Ok(AdmitReply::Running { dispatch, .. }) = look else { panic!("{look:?}") };
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())), "in one transaction");
-    assert_eq!((other.unknown(9).await, other.unfinished(9).await), (Ok(0), Ok(vec![])), "it is in hand");
+    assert_eq!(
+        (other.count_unknown(9).await, other.unfinished(9).await),
+        (Ok(0), Ok(vec![])),
+        "it is in hand"
+    );
     // A dropped right goes back to the store.
     drop(reserved(&one, operation(2)).await);
     barrier(&one).await;

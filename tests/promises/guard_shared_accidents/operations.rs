@@ -53,7 +53,7 @@ async fn admitted(
 ) -> (PostgresOperationLock, InFlightDispatch) {
     let Ok(ReserveReply::Acquired(held)) = guard.reserve(id).await else { panic!("nobody has it") };
     let entry = entry(key, epoch, State::Admitted);
-    match guard.admit(&claim(key, epoch, 1), guard.name(), Some((&held, &entry))).await {
+    match guard.admit(&claim(key, epoch, 1), guard.new_name(), Some((&held, &entry))).await {
         Ok(AdmitReply::Running { dispatch, .. }) => (held, dispatch),
         other => panic!("{other:?}"),
     }
@@ -61,8 +61,8 @@ async fn admitted(
 
 #[tokio::test]
 async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgotten() {
-    let [first, second, third] = [1, 2, 3].map(|id| OperationId::of([id; 32]));
-    let store = SharedStore::fresh().await;
+    let [first, second, third] = [1, 2, 3].map(|id| OperationId::from_bytes([id; 32]));
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
@@ -72,15 +72,19 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
         let writing = JournalUpdate::Entry(Box::new(entry.clone()));
         assert_eq!(one.finish(&dispatch, DispatchEnd::Known, held, writing).await, Ok(WriteOutcome::Durable));
         assert_eq!(other.operation(&id).await, Ok(Some(entry.clone())), "with all of its body");
-        assert_eq!(other.by_reference(&id.reference()).await, Ok(Some((id, entry))));
+        assert_eq!(other.find_by_reference(&id.reference()).await, Ok(Some((id, entry))));
     }
     // The guard has let go of this operation without an outcome.
     let (held, dispatch) = admitted(&one, third, "c", 22).await;
-    assert_eq!((other.unknown(9).await, other.forget(&third).await), (Ok(0), Ok(false)), "it is in hand");
+    assert_eq!(
+        (other.count_unknown(9).await, other.forget(&third).await),
+        (Ok(0), Ok(false)),
+        "it is in hand"
+    );
     one.end(&dispatch, DispatchEnd::Known);
     drop(held);
     barrier(&one).await;
-    assert_eq!(other.unknown(9).await, Ok(1));
+    assert_eq!(other.count_unknown(9).await, Ok(1));
     let unfinished = other.unfinished(9).await.expect("the database answers");
     assert_eq!(unfinished, [(third, entry("c", 22, State::Admitted))]);
     pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
@@ -102,17 +106,17 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
 #[tokio::test]
 async fn the_end_of_an_operation_is_written_once_also_when_the_answer_is_lost() {
     for lost in [LostMessage::Answer, LostMessage::Question] {
-        let id = OperationId::of([1; 32]);
-        let store = SharedStore::fresh().await;
-        let cut = PostgresProxy::before(store.database.address).await;
+        let id = OperationId::from_bytes([1; 32]);
+        let store = SharedStore::new().await;
+        let cut = PostgresProxy::start(store.database.address).await;
         let clock = Arc::new(ManualClock::default());
         let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
         let (held, dispatch) = admitted(&guard, id, "a", 20).await;
         let entry = entry("a", 20, done(&guard));
-        cut.next(&dispatch.name.to_string(), lost);
+        cut.cut_next(&dispatch.name.to_string(), lost);
         let writing = JournalUpdate::Entry(Box::new(entry.clone()));
         let finishing = guard.finish(&dispatch, DispatchEnd::Known, held, writing);
-        let (written, ()) = tokio::join!(finishing, cut.done());
+        let (written, ()) = tokio::join!(finishing, cut.wait_done());
         assert_eq!(written, Ok(WriteOutcome::Durable), "{lost:?}");
         assert_eq!(guard.operation(&id).await, Ok(Some(entry)));
         assert_eq!(store.run("SELECT count(*) FROM held"), "0");

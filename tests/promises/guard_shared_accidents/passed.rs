@@ -21,32 +21,32 @@ async fn closed_for(guard: &PostgresStore, epoch: u64) -> Duration {
 
 #[tokio::test]
 async fn what_has_passed_since_the_last_beat_is_not_taken_off_a_doubt() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;
     let dispatch = runs(&guard, &claim("a", 20, 1)).await;
-    clock.go(Duration::from_millis(1500));
+    clock.advance(Duration::from_millis(1500));
     let until = clock.now() + Duration::from_secs(1);
     guard.end(&dispatch, DispatchEnd::InDoubt { until });
     barrier(&guard).await;
-    guard.beat().await.expect("the database answers");
+    guard.send_heartbeat().await.expect("the database answers");
     assert!(closed_for(&guard, 21).await >= Duration::from_secs(1));
-    clock.go(Duration::from_secs(4));
-    guard.beat().await.expect("the database answers");
+    clock.advance(Duration::from_secs(4));
+    guard.send_heartbeat().await.expect("the database answers");
     runs(&guard, &claim("a", 22, 1)).await;
 }
 
 #[tokio::test]
 async fn a_guard_that_stood_still_pushes_no_time_of_one_that_joined_meanwhile() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let still = opened(&store, &clock, "one").await;
-    clock.go(Duration::from_secs(60));
+    clock.advance(Duration::from_secs(60));
     let joined = store.guard(clock.clone(), "other").await;
     let dispatch = runs(&joined, &claim("a", 20, 1)).await;
     joined.end(&dispatch, DispatchEnd::InDoubt { until: clock.now() + Duration::from_secs(2) });
     barrier(&joined).await;
-    still.beat().await.expect("nobody has seen enough pass to take it for dead");
-    joined.beat().await.expect("the database answers");
+    still.send_heartbeat().await.expect("nobody has seen enough pass to take it for dead");
+    joined.send_heartbeat().await.expect("the database answers");
     assert!(closed_for(&joined, 21).await >= Duration::from_secs(2));
 }

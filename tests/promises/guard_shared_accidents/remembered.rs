@@ -8,7 +8,7 @@ use fencegate_guard::{
     register::DispatchEnd,
 };
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::patience::patiently;
+use fencegate_tests::patience::wait_until;
 use tempfile::TempDir;
 
 use super::{
@@ -35,7 +35,7 @@ impl DatabaseSnapshot {
         barrier(&other).await;
         own.server.stop();
         own.server.snapshot(&data(&folder));
-        own.server.start_again();
+        own.server.restart();
         let snapshot = Self { own, clock, one, other, folder };
         snapshot.beat(&[&snapshot.one, &snapshot.other]).await;
         snapshot
@@ -44,14 +44,14 @@ impl DatabaseSnapshot {
     fn restore(&mut self) {
         self.own.server.kill();
         self.own.server.restore(&data(&self.folder));
-        self.own.server.start_again();
+        self.own.server.restart();
     }
 
     /// The first beats find connections that are gone.
     async fn beat(&self, guards: &[&PostgresStore]) {
         for guard in guards {
-            let beaten = async { while guard.beat().await.is_err() {} };
-            patiently("a beat", beaten, || guard.status()).await;
+            let beaten = async { while guard.send_heartbeat().await.is_err() {} };
+            wait_until("a beat", beaten, || guard.status()).await;
         }
     }
 }
@@ -98,7 +98,7 @@ async fn nothing_is_let_in_before_every_guard_that_lives_was_heard() {
     let DatabaseSnapshot { clock, one, other, .. } = &snapshot;
     barrier_in_time(one).await;
     snapshot.beat(&[one]).await;
-    clock.go(OVER + Duration::from_secs(1));
+    clock.advance(OVER + Duration::from_secs(1));
     snapshot.beat(&[one]).await;
     let look = admit(one, &claim("b", 31, 1)).await;
     assert!(
@@ -129,7 +129,7 @@ async fn who_is_gone_is_not_waited_for() {
 async fn what_a_guard_was_told_counts_as_what_it_has_announced() {
     let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.other, "a", 100).await;
-    snapshot.one.beat().await.expect("the database answers");
+    snapshot.one.send_heartbeat().await.expect("the database answers");
     snapshot.restore();
     let DatabaseSnapshot { clock, one, .. } = &snapshot;
     barrier_in_time(one).await;

@@ -17,7 +17,7 @@ use fencegate_process::{
     randomness::SystemRandomness,
 };
 use fencegate_tests::{
-    patience::patiently,
+    patience::wait_until,
     postgres::{PostgresServer, StandbyMode},
     shared_store::SharedStore,
 };
@@ -45,14 +45,14 @@ impl OwnServer {
             }
         });
         database.await.expect("no panic");
-        let store = SharedStore::on(server.database("own")).await;
+        let store = SharedStore::in_database(server.database("own")).await;
         Self { server, store, clock: Arc::new(MachineClock) }
     }
 
     async fn guard(&self, store: &SharedStore, name: &str) -> PostgresStore {
         let guard = store.guard(self.clock.clone(), name).await;
         let tending = guard.clone();
-        tokio::spawn(async move { tending.tend().await });
+        tokio::spawn(async move { tending.run_background().await });
         guard
     }
 }
@@ -62,7 +62,7 @@ async fn gets_in(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightD
     let asked = async {
         loop {
             if let Ok(AdmitReply::Running { dispatch, .. }) =
-                guard.admit(&claim(key, epoch, 1), guard.name(), None).await
+                guard.admit(&claim(key, epoch, 1), guard.new_name(), None).await
             {
                 return (dispatch, epoch);
             }
@@ -70,7 +70,7 @@ async fn gets_in(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightD
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("it to be let in", asked, || guard.status()).await
+    wait_until("it to be let in", asked, || guard.status()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +80,7 @@ async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nob
     let (running, epoch) = gets_in(&guard, "a", 20).await;
     let (_, other) = gets_in(&guard, "b", epoch + 1).await;
     own.server.kill();
-    own.server.start_again();
+    own.server.restart();
     barrier_in_time(&guard).await;
     let again = admit(&guard, &claim("a", epoch, 1)).await;
     assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{again:?}");
@@ -91,15 +91,15 @@ async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nob
     let (_, last) = gets_in(&guard, "a", other + 2).await;
     own.server.freeze();
     let lapsed = async {
-        while guard.lease().holds(own.clock.now()) {
+        while guard.membership().is_valid(own.clock.now()) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the lease to end", lapsed, || guard.lease()).await;
-    assert!(guard.admit(&claim("c", last + 1, 1), guard.name(), None).await.is_err());
+    wait_until("the lease to end", lapsed, || guard.membership()).await;
+    assert!(guard.admit(&claim("c", last + 1, 1), guard.new_name(), None).await.is_err());
     own.server.thaw();
     gets_in(&guard, "c", last + 2).await;
-    assert!(guard.lease().holds(own.clock.now()), "nobody has taken it for dead");
+    assert!(guard.membership().is_valid(own.clock.now()), "nobody has taken it for dead");
 }
 
 /// The machine of the database is restored from a snapshot.
@@ -114,12 +114,12 @@ async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_
     let copy = folder.path().join("data");
     own.server.stop();
     own.server.snapshot(&copy);
-    own.server.start_again();
+    own.server.restart();
     barrier_in_time(&guard).await;
     let (_, forgotten) = gets_in(&guard, "a", epoch + 10).await;
     own.server.kill();
     own.server.restore(&copy);
-    own.server.start_again();
+    own.server.restart();
     barrier_in_time(&guard).await;
     let closed = admit(&guard, &claim("a", forgotten + 1, 1)).await;
     assert!(
@@ -136,7 +136,7 @@ async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_
 
 /// The primary waits for no standby any more. A guard notes it with a beat.
 async fn follows_later(own: &OwnServer, guard: &PostgresStore) {
-    own.server.waits_for_no_standby();
+    own.server.disable_sync_standby();
     is_noted(own, guard, "f").await;
 }
 
@@ -146,7 +146,7 @@ async fn is_noted(own: &OwnServer, guard: &PostgresStore, followed: &str) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("a beat to note whether a standby follows", noted, || guard.status()).await;
+    wait_until("a beat to note whether a standby follows", noted, || guard.status()).await;
 }
 
 /// Everything was acknowledged, and the standby that takes over has not got the last of it: the end of a dispatch, and
@@ -159,12 +159,12 @@ async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_c
     let guard = own.guard(&both, "one").await;
     let (ended, epoch) = gets_in(&guard, "a", 20).await;
     let (_in_hand, other) = gets_in(&guard, "b", epoch + 1).await;
-    let operation = OperationId::of([1; 32]);
+    let operation = OperationId::from_bytes([1; 32]);
     let right = reserved(&guard, operation).await;
-    let kept = reserved(&guard, OperationId::of([2; 32])).await;
+    let kept = reserved(&guard, OperationId::from_bytes([2; 32])).await;
     // The standby had that before it was acknowledged.
     follows_later(&own, &guard).await;
-    standby.receives_nothing();
+    standby.pause_receiving();
     guard.end(&ended, DispatchEnd::Known);
     drop((ended, right));
     barrier(&guard).await;
@@ -179,7 +179,7 @@ async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_c
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the guard to say what it has in hand", disowned, || guard.status()).await;
+    wait_until("the guard to say what it has in hand", disowned, || guard.status()).await;
     assert_eq!(promoted.run("SELECT encode(operation, 'hex') FROM fencegate.held"), "02".repeat(32));
     let began = Instant::now();
     let (_, last) = gets_in(&guard, "a", other + 1).await;
@@ -276,13 +276,13 @@ async fn a_commit_of_which_the_wait_for_a_standby_was_cancelled_is_no_answer() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    patiently("a heartbeat that waits for a standby", waits, || guard.status()).await;
+    wait_until("a heartbeat that waits for a standby", waits, || guard.status()).await;
     let mut cancels = own.store.database.session("b");
     cancels.run("SELECT 1;");
-    let cancels = cancels.begin_to_raise(CANCEL, "none");
-    let look = guard.admit(&claim("b", epoch + 1, 1), guard.name(), None).await;
+    let cancels = cancels.begin_raise(CANCEL, "none");
+    let look = guard.admit(&claim("b", epoch + 1, 1), guard.new_name(), None).await;
     assert!(look.is_err(), "a standby may not have it: {look:?}");
-    let cancelled = spawn_blocking(move || cancels.ended()).await.expect("no panic");
+    let cancelled = spawn_blocking(move || cancels.finish()).await.expect("no panic");
     assert!(cancelled.is_ok(), "no decision has waited for a standby: {cancelled:?}");
     follow("");
     barrier_in_time(&guard).await;

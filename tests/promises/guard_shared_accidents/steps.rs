@@ -8,7 +8,7 @@ use fencegate_guard::{
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::{patience::patiently, shared_store::SharedStore};
+use fencegate_tests::{patience::wait_until, shared_store::SharedStore};
 
 /// The time after which no admitted request is still at work.
 pub(super) const OVER: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> Claim {
 }
 
 pub(super) async fn admit(guard: &PostgresStore, claim: &Claim) -> AdmitReply {
-    guard.admit(claim, guard.name(), None).await.expect("the database answers")
+    guard.admit(claim, guard.new_name(), None).await.expect("the database answers")
 }
 
 pub(super) async fn runs(guard: &PostgresStore, claim: &Claim) -> InFlightDispatch {
@@ -41,7 +41,7 @@ pub(super) async fn barrier(guard: &PostgresStore) {
 
 /// Opens a guard on a manual clock, and passes the time in which a new store lets nothing in.
 pub(super) async fn opened(store: &SharedStore, clock: &Arc<ManualClock>, name: &str) -> PostgresStore {
-    clock.go(Duration::from_secs(1));
+    clock.advance(Duration::from_secs(1));
     let guard = store.guard(clock.clone(), name).await;
     pass(clock, &[&guard], OVER + Duration::from_secs(1)).await;
     guard
@@ -51,10 +51,10 @@ pub(super) async fn pass(clock: &ManualClock, guards: &[&PostgresStore], time: D
     let mut left = time;
     while left > Duration::ZERO {
         let step = left.min(Duration::from_secs(2));
-        clock.go(step);
+        clock.advance(step);
         left -= step;
         for guard in guards.iter().chain(guards) {
-            guard.beat().await.expect("the database answers");
+            guard.send_heartbeat().await.expect("the database answers");
         }
     }
 }
@@ -62,5 +62,5 @@ pub(super) async fn pass(clock: &ManualClock, guards: &[&PostgresStore], time: D
 /// The first question after an interruption may be refused.
 pub(super) async fn barrier_in_time(guard: &PostgresStore) {
     let answered = async { while guard.resolve(&[], claim("nobody", 1, 1).token).await.is_err() {} };
-    patiently("the database to answer", answered, || guard.status()).await;
+    wait_until("the database to answer", answered, || guard.status()).await;
 }

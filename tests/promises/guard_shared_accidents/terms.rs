@@ -26,7 +26,7 @@ async fn doubt(guard: &PostgresStore, key: &str, epoch: u64) -> Duration {
 /// A rolling change upwards has come to one of two guards.
 #[tokio::test]
 async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
     let terms = GuardTimings { max_execution: LONGEST, ..TERMS };
@@ -55,7 +55,7 @@ async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() 
 /// Behind a filter the length of an execution counts from when it may still begin.
 #[tokio::test]
 async fn what_a_guard_leaves_behind_may_begin_as_late_as_its_filter_lets_it() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let other = opened(&store, &clock, "other").await;
     let begun_within = Duration::from_secs(7);

@@ -10,7 +10,7 @@ use fencegate_guard::{
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::{
-    patience::patiently,
+    patience::wait_until,
     postgres::{LostMessage, PostgresProxy},
     shared_store::SharedStore,
 };
@@ -32,12 +32,12 @@ async fn nothing_is_at_work(store: &SharedStore) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the ends of all", ended, || store.run("SELECT count(*) FROM at_work")).await;
+    wait_until("the ends of all", ended, || store.run("SELECT count(*) FROM at_work")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_for_which_the_database_has_no_time_gets_smaller_until_it_has() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;
     let mut running = Vec::new();
@@ -53,12 +53,12 @@ async fn a_batch_for_which_the_database_has_no_time_gets_smaller_until_it_has() 
 
 #[tokio::test]
 async fn an_end_whose_entry_is_refused_for_good_opens_its_key_and_gives_its_operation_back() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;
-    let (id, admitted) = (OperationId::of([1; 32]), entry(20));
+    let (id, admitted) = (OperationId::from_bytes([1; 32]), entry(20));
     let held = reserved(&guard, id).await;
-    let look = guard.admit(&claim("a", 20, 1), guard.name(), Some((&held, &admitted))).await;
+    let look = guard.admit(&claim("a", 20, 1), guard.new_name(), Some((&held, &admitted))).await;
     let Ok(AdmitReply::Running { dispatch, .. }) = look else { panic!("{look:?}") };
     store.run("ALTER TABLE operation ADD CONSTRAINT never CHECK (body IS NULL AND ends IS NULL) NOT VALID");
     let done = State::Done { at: 5, answer: None };
@@ -79,7 +79,7 @@ async fn an_end_whose_entry_is_refused_for_good_opens_its_key_and_gives_its_oper
 /// where another question of the same batch makes the guard ask each by itself.
 #[tokio::test]
 async fn an_end_that_fails_each_time_holds_up_no_other_question() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;
     let stuck = runs(&guard, &claim("stuck", 20, 1)).await;
@@ -92,7 +92,7 @@ async fn an_end_that_fails_each_time_holds_up_no_other_question() {
     let never = claim("never", 20, 1);
     let asked = async {
         guard.end(&stuck, DispatchEnd::Known);
-        let (refused, ()) = tokio::join!(guard.admit(&never, guard.name(), None), async {
+        let (refused, ()) = tokio::join!(guard.admit(&never, guard.new_name(), None), async {
             guard.end(&other, DispatchEnd::Known);
         });
         assert!(matches!(refused, Err(PostgresError::Refused(_))), "{refused:?}");
@@ -100,7 +100,7 @@ async fn an_end_that_fails_each_time_holds_up_no_other_question() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the others' answers", asked, || store.run("SELECT string_agg(key, ' ') FROM at_work")).await;
+    wait_until("the others' answers", asked, || store.run("SELECT string_agg(key, ' ') FROM at_work")).await;
     store.run("DROP TRIGGER fails ON at_work");
     nothing_is_at_work(&store).await;
 }
@@ -108,15 +108,15 @@ async fn an_end_that_fails_each_time_holds_up_no_other_question() {
 /// It was given, and the answer lost. The database takes the same question no more.
 #[tokio::test]
 async fn a_right_that_was_given_unheard_and_is_refused_at_the_repeat_is_given_back() {
-    let store = SharedStore::fresh().await;
-    let cut = PostgresProxy::before(store.database.address).await;
+    let store = SharedStore::new().await;
+    let cut = PostgresProxy::start(store.database.address).await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
     barrier(&guard).await;
-    let id = OperationId::of([7; 32]);
-    cut.next("reserve", LostMessage::Answer);
+    let id = OperationId::from_bytes([7; 32]);
+    cut.cut_next("reserve", LostMessage::Answer);
     let (reserved, ()) = tokio::join!(guard.reserve(id), async {
-        cut.done().await;
+        cut.wait_done().await;
         // Nothing else of this runtime goes on meanwhile, the next connection of the guard neither.
         assert_eq!(store.run("SELECT count(*) FROM held"), "1");
         store.run("ALTER TABLE held ADD CONSTRAINT never CHECK (waited) NOT VALID");

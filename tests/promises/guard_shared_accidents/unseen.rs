@@ -15,21 +15,21 @@ use super::steps::{admit, barrier, claim, opened, pass, runs};
 const EVERY: Duration = Duration::from_secs(1);
 
 fn service() -> DispatchTarget {
-    DispatchTarget::endpoint("service")
+    DispatchTarget::for_endpoint("service")
 }
 
 /// A guard that asks its endpoint, and another one that has the same store.
 async fn two(store: &SharedStore, clock: &Arc<ManualClock>) -> [PostgresStore; 2] {
     let one = opened(store, clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    one.watch(EndpointWatch { endpoints: vec![service().endpoint], every: EVERY });
+    one.watch(EndpointWatch { endpoints: vec![service().endpoint], interval: EVERY });
     [one, other]
 }
 
 /// Something that this guard has sent and of which it has seen no end.
 async fn in_doubt(guard: &PostgresStore, clock: &ManualClock, key: &str) -> InFlightDispatch {
     let lost = runs(guard, &claim(key, 20, 1)).await;
-    guard.in_doubt(&lost, Some(service()), TERMS.max_execution, clock.now());
+    guard.watch_doubt(&lost, Some(service()), TERMS.max_execution, clock.now());
     barrier(guard).await;
     lost
 }
@@ -44,19 +44,19 @@ async fn is_closed(guard: &PostgresStore, key: &str, epoch: u64) -> bool {
 
 #[tokio::test]
 async fn the_time_of_the_store_opens_no_key_whose_endpoint_was_not_seen() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let [one, other] = two(&store, &clock).await;
     in_doubt(&one, &clock, "a").await;
-    assert_eq!(one.to_ask(), [service()]);
-    assert!(one.not_seen(&service()));
+    assert_eq!(one.targets_to_probe(), [service()]);
+    assert!(one.record_silent(&service()));
     pass(&clock, &[&one, &other], Duration::from_secs(60)).await;
     assert!(is_closed(&other, "a", 21).await);
-    assert_eq!(one.silent(), 1);
+    assert_eq!(one.silent_count(), 1);
     let [doubt] = &one.doubts().await.expect("the database answers")[..] else { panic!("one is in doubt") };
     assert_eq!((&doubt.place, doubt.silent), (&Some(service()), true));
     // It answers, and is seen for as long as the execution may take.
-    let seen = || one.seen_running(&service(), LivenessAnswer { asked: clock.now(), answered: clock.now() });
+    let seen = || one.record_alive(&service(), LivenessAnswer { asked: clock.now(), answered: clock.now() });
     assert!(seen());
     for second in 0..TERMS.max_execution.as_secs() {
         assert!(is_closed(&other, "a", 22 + second).await, "after {second} s");
@@ -65,20 +65,20 @@ async fn the_time_of_the_store_opens_no_key_whose_endpoint_was_not_seen() {
     }
     barrier(&one).await;
     assert!(!is_closed(&other, "a", 40).await);
-    assert!(one.to_ask().is_empty());
+    assert!(one.targets_to_probe().is_empty());
 }
 
 /// An operator says at another guard what came of it. The guard that has sent it makes no new doubt of that.
 #[tokio::test]
 async fn a_doubt_that_was_resolved_elsewhere_stays_resolved() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let [one, other] = two(&store, &clock).await;
     let lost = in_doubt(&one, &clock, "a").await;
     pass(&clock, &[&one, &other], Duration::from_secs(20)).await;
     assert!(other.resolve(&lost.keys, lost.token).await.expect("the database answers"));
     pass(&clock, &[&one, &other], Duration::from_secs(2)).await;
-    assert!(one.to_ask().is_empty(), "nobody waits for an answer any more");
+    assert!(one.targets_to_probe().is_empty(), "nobody waits for an answer any more");
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
     assert!(!is_closed(&other, "a", 21).await);
 }
@@ -86,7 +86,7 @@ async fn a_doubt_that_was_resolved_elsewhere_stays_resolved() {
 /// Nobody else asks its endpoint. What it leaves behind is over by the time of the store.
 #[tokio::test]
 async fn what_a_dead_guard_has_in_doubt_ends_by_the_clock() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let [one, other] = two(&store, &clock).await;
     in_doubt(&one, &clock, "a").await;
@@ -101,7 +101,7 @@ async fn what_a_dead_guard_has_in_doubt_ends_by_the_clock() {
 /// The end of the doubt was not yet at the standby that took over. The guard whose doubt it is says it again.
 #[tokio::test]
 async fn a_doubt_of_which_a_failover_has_lost_the_end_can_be_resolved_elsewhere() {
-    let store = SharedStore::fresh().await;
+    let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let [one, other] = two(&store, &clock).await;
     let lost = in_doubt(&one, &clock, "a").await;
@@ -110,7 +110,7 @@ async fn a_doubt_of_which_a_failover_has_lost_the_end_can_be_resolved_elsewhere(
         "1"
     );
     assert!(!other.resolve(&lost.keys, lost.token).await.expect("the database answers"), "it is in flight");
-    one.beat().await.expect("the database answers");
+    one.send_heartbeat().await.expect("the database answers");
     assert!(is_closed(&other, "a", 21).await);
     assert!(other.resolve(&lost.keys, lost.token).await.expect("the database answers"));
     assert!(!is_closed(&other, "a", 22).await);

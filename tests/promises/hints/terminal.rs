@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use fencegate_tests::{gateway::write_policy, patience::patiently, policy::TestPolicy, scratch};
+use fencegate_tests::{gateway::write_policy, patience::wait_until, policy::TestPolicy, scratch};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -34,7 +34,7 @@ pub(super) struct TestTerminal {
 impl TestTerminal {
     pub(super) fn bare() -> Self {
         let mut terminal = Self {
-            home: scratch::place(),
+            home: scratch::temp_dir(),
             option: String::new(),
             variable: None,
             meant: Vec::new(),
@@ -125,7 +125,7 @@ impl TestTerminal {
                 assert!(said.contains(refused), "`{line}`: {said}");
             }
         };
-        patiently(line, works, last).await;
+        wait_until(line, works, last).await;
         self.typed.push(line.to_owned());
     }
 

@@ -21,7 +21,7 @@ const ALL: [&[&str]; 5] = [ONE, TWO, COMPARING, ALONE, INIT];
 async fn every_example_is_what_helm_and_the_schemas_of_its_resources_want() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let validate = from_pypi(&MADE, "kubernetes-validate", "kubernetes-validate==1.37.0").await;
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     for (n, values) in ALL.into_iter().enumerate() {
         let given = chart::with_paths(values);
         let given: Vec<&str> = given.iter().map(String::as_str).collect();
@@ -62,7 +62,7 @@ async fn what_the_prometheus_operator_reads_fits_its_schemas() {
     let modules =
         MADE.get_or_init(|| fetched_by_npm(PACKAGE, "@kubernetes-models/prometheus-operator@6.0.0")).await;
     let folder = modules.strip_prefix("NODE_PATH=").expect("a folder");
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let mut resources = rendered(TWO).await;
     resources.retain(|one| one["apiVersion"] == "monitoring.coreos.com/v1");
     let (script, file) = (home.path().join("custom.mjs"), home.path().join("resources.json"));

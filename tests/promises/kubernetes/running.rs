@@ -6,7 +6,7 @@ use std::{fs, path::Path, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    patience::patiently,
+    patience::wait_until,
     pods::{FakeCluster, PodProcess},
     postgres, scratch,
     site::TestSite,
@@ -43,7 +43,7 @@ fn commands(heading: &str) -> Vec<String> {
 impl Installation {
     /// `my.yaml` is the shipped example with the addresses of a test, and times that a test can wait for.
     async fn fresh(guards: (&'static str, u8), more: &[&str]) -> Self {
-        let (site, home) = (TestSite::fresh().await, scratch::place());
+        let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
         let own = json!({
             "zookeeper": {"servers": [site.zookeeper.to_string()], "root": site.root, "session_timeout": "2s", "tick": "200ms"},
             "guard": {
@@ -100,26 +100,27 @@ impl Installation {
         }
         if self.gateways.is_empty() {
             for number in 0..2 {
-                let pod = self.pods.until_ready("StatefulSet", "fencegate", number).await;
+                let pod = self.pods.start_ready("StatefulSet", "fencegate", number).await;
                 self.gateways.push(pod);
             }
         }
         self.end_guards().await;
         let (kind, wanted) = self.guards;
-        let replicas = self.pods.the(kind, "fencegate-guard")["spec"]["replicas"].as_u64().expect("a number");
+        let replicas =
+            self.pods.resource(kind, "fencegate-guard")["spec"]["replicas"].as_u64().expect("a number");
         for number in 0..wanted.min(u8::try_from(replicas).expect("few")) {
-            let pod = self.pods.until_ready(kind, "fencegate-guard", number).await;
+            let pod = self.pods.start_ready(kind, "fencegate-guard", number).await;
             self.guard.push(pod);
         }
     }
 
     /// A request of a client, by the service, to this gateway.
     async fn captures(&self, order: &str, gateway: u8) {
-        let at = self.pods.behind("fencegate", 80, gateway);
+        let at = self.pods.service_address("fencegate", 80, gateway);
         let answer = async {
             loop {
                 let answer = TestRequest::post(&format!("/v1/orders/{order}/capture"))
-                    .to(at)
+                    .send_to(at)
                     .await
                     .expect("an answer");
                 // The test repeats like a client. A new guard is not believed yet, and a shared store opens one beat
@@ -131,7 +132,7 @@ impl Installation {
                 }
             }
         };
-        let answer = patiently("a capture", answer, || gateway).await;
+        let answer = wait_until("a capture", answer, || gateway).await;
         assert_eq!(
             (answer.status, answer.outcome()),
             (200, Some(FencingOutcome::Done)),
@@ -169,26 +170,30 @@ async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods(
     assert_eq!(installation.captured("7"), 2);
 
     // A fenced request past the gateways is refused. A request that needs no lock goes through.
-    let guard = installation.pods.behind("fencegate-guard", 8080, 0);
-    let refused = TestRequest::post("/v1/orders/7/capture").to(guard).await.expect("an answer");
+    let guard = installation.pods.service_address("fencegate-guard", 8080, 0);
+    let refused = TestRequest::post("/v1/orders/7/capture").send_to(guard).await.expect("an answer");
     assert_eq!(refused.field("fencing-refusal"), Some("token-missing"), "{}", refused.status);
     assert_eq!(installation.captured("7"), 2);
-    let read = TestRequest::get("/v1/orders/7").to(installation.pods.behind("fencegate", 80, 0)).await;
+    let read =
+        TestRequest::get("/v1/orders/7").send_to(installation.pods.service_address("fencegate", 80, 0)).await;
     assert_eq!(read.expect("an answer").status, 200);
     // The ports for metrics ask for the token.
     let token = fs::read_to_string(installation.home.path().join("admin-token")).expect("made by the README");
     for (service, port) in [("fencegate-pods", 9901), ("fencegate-guard-pods", 9902)] {
-        let scraped = installation.pods.behind(service, port, 0);
+        let scraped = installation.pods.service_address(service, port, 0);
         let metrics = TestRequest::get("/metrics");
-        assert_eq!(metrics.to(scraped).await.expect("an answer").status, 401);
-        let shown = metrics.field("Authorization", &format!("Bearer {token}")).to(scraped).await;
+        assert_eq!(metrics.send_to(scraped).await.expect("an answer").status, 401);
+        let shown = metrics.field("Authorization", &format!("Bearer {token}")).send_to(scraped).await;
         assert_eq!(shown.expect("an answer").status, 200);
     }
 
     // All pods are replaced at once, and the new pods get the volumes of the old ones.
     installation.ends().await;
-    assert_eq!(installation.pods.claimed("store", "fencegate-guard-0"), ["guard.redb"]);
-    assert!(!installation.pods.claimed("state", "fencegate-0").is_empty(), "nothing outlives the gateway");
+    assert_eq!(installation.pods.claimed_files("store", "fencegate-guard-0"), ["guard.redb"]);
+    assert!(
+        !installation.pods.claimed_files("state", "fencegate-0").is_empty(),
+        "nothing outlives the gateway"
+    );
     installation.type_in("helm upgrade fencegate deploy/helm -f my.yaml").await;
     installation.captures("8", 0).await;
     installation.ends().await;
@@ -200,18 +205,18 @@ async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods(
     installation.pods.apply(rendered(&given.split_whitespace().collect::<Vec<_>>()).await);
     assert!(installation.pods.job("fencegate-era-init").await.status.success());
     let gateway = installation.pods.start("StatefulSet", "fencegate", 0).await;
-    gateway.passes("livenessProbe").await;
-    let at = installation.pods.behind("fencegate", 80, 0);
+    gateway.check_probe("livenessProbe").await;
+    let at = installation.pods.service_address("fencegate", 80, 0);
     let refused = async {
         loop {
-            let refused = TestRequest::post("/v1/orders/9/capture").to(at).await.expect("an answer");
+            let refused = TestRequest::post("/v1/orders/9/capture").send_to(at).await.expect("an answer");
             // Until the session of this key has seen how far ZooKeeper has come.
             if refused.reason() != "lock-service" {
                 return refused;
             }
         }
     };
-    let refused = patiently("a word on it", refused, || gateway.log()).await;
+    let refused = wait_until("a word on it", refused, || gateway.log()).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "rolled-back"));
     assert_eq!(installation.captured("9"), 0);
 }
@@ -234,7 +239,7 @@ async fn two_guards_share_a_database_and_either_may_go() {
     let [first, second] = [installation.guard.remove(0), installation.guard.remove(0)];
     installation.pods.end(first).await;
     installation.captures("7", 0).await;
-    let again = installation.pods.until_ready("Deployment", "fencegate-guard", 0).await;
+    let again = installation.pods.start_ready("Deployment", "fencegate-guard", 0).await;
     installation.pods.end(second).await;
     installation.captures("7", 1).await;
     assert_eq!(installation.captured("7"), 2);

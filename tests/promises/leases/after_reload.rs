@@ -3,7 +3,7 @@
 
 use fencegate_tests::{
     gateway::Gateway,
-    leases::{ClientLease, LeaseTokens, asking},
+    leases::{ClientLease, LeaseTokens, acquire_request},
     site::TestSite,
     unlocked::UnlockedRequest,
 };
@@ -19,21 +19,21 @@ use super::{
 async fn nobody_leases_a_key_beside_what_passed_without_a_lock_before_the_reload() {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let UnlockedRequest { gateway, fencing, request: unlocked, latch } =
-        site.passes_unlocked(tokens.grant(site.policy("gw-1"))).await;
+        site.hold_unlocked_request(tokens.grant(site.policy("gw-1"))).await;
     let account = json!({"keys": ["account/7"]});
-    let holder = ClientLease::alone(&gateway, "account/7").await;
-    let waits = gateway.send(&asking(&account).field("prefer", "respond-async")).await;
-    let waiting = ClientLease::granted(&waits);
+    let holder = ClientLease::acquire_exclusive(&gateway, "account/7").await;
+    let waits = gateway.send(&acquire_request(&account).field("prefer", "respond-async")).await;
+    let waiting = ClientLease::from_response(&waits);
 
     gateway.rewrite(&fencing);
     assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
     assert_eq!(holder.release(&gateway).await.status, 204);
     assert_eq!(over(&waiting, &gateway).await, "locked", "it has waited, and would be held beside it");
-    let refused = gateway.send(&asking(&account)).await;
+    let refused = gateway.send(&acquire_request(&account)).await;
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"), "{refused:?}");
-    latch.let_go();
+    latch.release();
     assert_eq!(unlocked.answer().await.status, 200);
-    ClientLease::alone(&gateway, "account/7").await;
+    ClientLease::acquire_exclusive(&gateway, "account/7").await;
 }
 
 #[tokio::test]
@@ -42,12 +42,12 @@ async fn a_lease_that_waits_is_not_held_where_an_older_gateway_has_come_to_lock_
     let _older = Gateway::start(&with_a_route(&site)).await;
     let policy = with_leases(&site, &tokens);
     let younger = Gateway::start(&policy.clone().with("/allow_mixed", true)).await;
-    let holder = ClientLease::alone(&younger, "account/7").await;
-    let waits = asking(&json!({"keys": ["account/7"]})).field("prefer", "respond-async");
-    let waiting = ClientLease::granted(&younger.send(&waits).await);
+    let holder = ClientLease::acquire_exclusive(&younger, "account/7").await;
+    let waits = acquire_request(&json!({"keys": ["account/7"]})).field("prefer", "respond-async");
+    let waiting = ClientLease::from_response(&younger.send(&waits).await);
     younger.rewrite(&policy);
     assert_eq!(younger.reload(&[]).await.1["result"], "applied");
-    younger.gauge_becomes(REFUSED, 1.0).await;
+    younger.wait_gauge(REFUSED, 1.0).await;
     assert_eq!(holder.release(&younger).await.status, 204);
     assert_eq!(over(&waiting, &younger).await, "config-mismatch");
 }

@@ -20,23 +20,23 @@ async fn after_a_read_of_the_new_holder_a_late_write_of_the_old_one_is_refused()
         "name": "look", "upstream": "ledger", "match": {"methods": ["GET"], "path": "/pay/{account}"},
         "fence": {"key": "account/{path.account}", "mode": "shared", "lease": "optional"},
     });
-    let policy = tokens.added_to(guarded.policy("gw-1", &[guard.public])).with("/routes/1", read);
+    let policy = tokens.add_to(guarded.policy("gw-1", &[guard.public])).with("/routes/1", read);
     let gateway = Gateway::start(&policy).await;
 
-    let first = ClientLease::alone(&gateway, "account/7").await;
-    let written = gateway.send(&first.under(pay())).await;
+    let first = ClientLease::acquire_exclusive(&gateway, "account/7").await;
+    let written = gateway.send(&first.with_lease(pay())).await;
     assert_eq!((written.status, written.outcome()), (200, Some(FencingOutcome::Done)));
     assert_eq!(first.release(&gateway).await.status, 204);
     // As if it had left a moment ago, and were on its way still.
     let late = StampedRequest::after("account/7", written.token().expect("a token"));
-    let second = ClientLease::alone(&gateway, "account/7").await;
-    let looked = gateway.send(&second.under(TestRequest::get("/pay/7"))).await;
+    let second = ClientLease::acquire_exclusive(&gateway, "account/7").await;
+    let looked = gateway.send(&second.with_lease(TestRequest::get("/pay/7"))).await;
     assert_eq!((looked.status, looked.outcome()), (200, Some(FencingOutcome::Done)), "{looked:?}");
     assert!(looked.token() > Some(late.token()), "{looked:?}");
 
     let before = guarded.site.origin.count("/pay/7");
-    let refused = guard.send(&late.on(pay())).await;
+    let refused = guard.send(&late.apply_to(pay())).await;
     assert_refused(&refused, "stale");
     assert_eq!(guarded.site.origin.count("/pay/7"), before, "it was let in");
-    assert_eq!(gateway.send(&second.under(pay())).await.status, 200);
+    assert_eq!(gateway.send(&second.with_lease(pay())).await.status, 200);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencegate_tests::{
     client::FencingOutcome,
     gateway::{Gateway, GatewayLaunch},
-    leases::{ClientLease, LeaseTokens, said},
+    leases::{ClientLease, LeaseTokens, json_body},
     site::TestSite,
     stepped_clock::SteppedClock,
 };
@@ -25,11 +25,11 @@ struct SteppedGateways {
 
 impl SteppedGateways {
     async fn fresh() -> Self {
-        let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
-        let clocks = [SteppedClock::right(), SteppedClock::right()];
+        let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+        let clocks = [SteppedClock::start(), SteppedClock::start()];
         let start = async |name: &str, clock: &SteppedClock| {
-            let gateway = GatewayLaunch::new(&tokens.policy(&site, name)).timed_by(clock).start().await;
-            gateway.becomes_ready().await;
+            let gateway = GatewayLaunch::new(&tokens.policy(&site, name)).with_clock(clock).start().await;
+            gateway.wait_ready().await;
             gateway
         };
         let (one, other) = tokio::join!(start("gw-1", &clocks[0]), start("gw-2", &clocks[1]));
@@ -40,7 +40,7 @@ impl SteppedGateways {
     async fn refuse(&self, lease: &ClientLease) {
         let before = self.site.origin.count("/pay/7");
         for gateway in &self.gateways {
-            let late = gateway.send(&lease.under(pay())).await;
+            let late = gateway.send(&lease.with_lease(pay())).await;
             assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"), "{late:?}");
             assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
         }
@@ -50,9 +50,9 @@ impl SteppedGateways {
     /// The next client gets the key, and writes.
     async fn next_writes(&self, gateway: usize, first: &ClientLease) {
         let gateway = &self.gateways[gateway];
-        let second = ClientLease::alone(gateway, "account/7").await;
+        let second = ClientLease::acquire_exclusive(gateway, "account/7").await;
         assert!(second.token() > first.token());
-        assert_eq!(gateway.send(&second.under(pay())).await.status, 200);
+        assert_eq!(gateway.send(&second.with_lease(pay())).await.status, 200);
     }
 }
 
@@ -61,16 +61,16 @@ async fn a_wall_clock_that_is_set_makes_no_lease_longer_or_shorter() {
     let story = SteppedGateways::fresh().await;
     let [one, other] = &story.gateways;
     let ttl = Duration::from_millis(1500);
-    let first = ClientLease::of(one, json!({"keys": ["account/7"], "ttl_ms": 1500})).await;
+    let first = ClientLease::acquire(one, json!({"keys": ["account/7"], "ttl_ms": 1500})).await;
     for (seconds, back) in [(3600, -3600), (-3600, 3600), (86_400 * 400, 0)] {
         story.clocks[0].set_wall(seconds);
         story.clocks[1].set_wall(back);
         for gateway in [one, other] {
             let renewed = first.renew(gateway).await;
-            let held_for = said(&renewed)["held_for_ms"].as_u64().expect("a number");
+            let held_for = json_body(&renewed)["held_for_ms"].as_u64().expect("a number");
             assert!(renewed.status == 200 && (1..=1500).contains(&held_for), "{renewed:?}");
         }
-        assert_eq!(other.send(&first.under(pay())).await.status, 200);
+        assert_eq!(other.send(&first.with_lease(pay())).await.status, 200);
     }
     // Its client sleeps; the clocks say that it is as early as can be.
     story.clocks[0].set_wall(-86_400);
@@ -84,17 +84,18 @@ async fn a_wall_clock_that_is_set_makes_no_lease_longer_or_shorter() {
 #[tokio::test]
 async fn a_lease_is_over_at_once_where_the_machine_of_its_gateway_has_slept_past_it() {
     let story = SteppedGateways::fresh().await;
-    let first = ClientLease::of(&story.gateways[0], json!({"keys": ["account/7"], "ttl_ms": 10_000})).await;
-    assert_eq!(story.gateways[0].send(&first.under(pay())).await.status, 200);
+    let first =
+        ClientLease::acquire(&story.gateways[0], json!({"keys": ["account/7"], "ttl_ms": 10_000})).await;
+    assert_eq!(story.gateways[0].send(&first.with_lease(pay())).await.status, 200);
     let before = story.site.origin.count("/pay/7");
-    story.clocks[0].has_slept(Duration::from_secs(60));
+    story.clocks[0].add_sleep(Duration::from_secs(60));
     for gateway in &story.gateways {
-        let late = gateway.send(&first.under(pay())).await;
+        let late = gateway.send(&first.with_lease(pay())).await;
         assert!(matches!(late.status, 412 | 503), "{late:?}");
         assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
     }
     assert_eq!(story.site.origin.count("/pay/7"), before, "the service has seen it");
     story.next_writes(1, &first).await;
-    story.gateways[0].becomes_ready().await;
+    story.gateways[0].wait_ready().await;
     story.refuse(&first).await;
 }

@@ -3,7 +3,7 @@
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    leases::{ClientLease, LeaseTokens, asking},
+    leases::{ClientLease, LeaseTokens, acquire_request},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -31,27 +31,27 @@ async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let older = Gateway::start(&with_a_route(&site)).await;
     let younger = Gateway::start(&with_leases(&site, &tokens)).await;
-    younger.gauge_becomes(REFUSED, 1.0).await;
-    let said = younger.says("because of whom", |line| line.field("code") == "FG0550").await;
+    younger.wait_gauge(REFUSED, 1.0).await;
+    let said = younger.wait_line("because of whom", |line| line.field("code") == "FG0550").await;
     assert_eq!((said.field("routes"), said.field("gateways")), ("leases of account/*", "with-a-route"));
-    let account = asking(&json!({"keys": ["account/7"], "wait_ms": 5000}));
+    let account = acquire_request(&json!({"keys": ["account/7"], "wait_ms": 5000}));
     let refused = younger.send(&account).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"));
     assert_eq!(older.send(&pay()).await.status, 200);
     // A key that no other gateway locks otherwise is leased as usual.
-    ClientLease::alone(&younger, "job/1").await;
-    older.stops().await;
-    younger.gauge_becomes(REFUSED, 0.0).await;
-    ClientLease::alone(&younger, "account/7").await;
+    ClientLease::acquire_exclusive(&younger, "job/1").await;
+    older.stop().await;
+    younger.wait_gauge(REFUSED, 0.0).await;
+    ClientLease::acquire_exclusive(&younger, "account/7").await;
 }
 
 #[tokio::test]
 async fn what_an_older_gateway_leases_is_not_locked_otherwise() {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let older = Gateway::start(&with_leases(&site, &tokens)).await;
-    let lease = ClientLease::alone(&older, "account/7").await;
+    let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
     let younger = Gateway::start(&with_a_route(&site)).await;
-    younger.gauge_becomes(REFUSED, 1.0).await;
+    younger.wait_gauge(REFUSED, 1.0).await;
     let refused = younger.send(&pay()).await;
     let told = (refused.status, refused.reason(), refused.outcome());
     assert_eq!(told, (503, "config-mismatch".to_owned(), Some(FencingOutcome::NotDispatched)));
@@ -65,21 +65,21 @@ async fn a_pattern_that_a_reload_takes_away_is_given_way_to_until_its_last_lease
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
-    let lease = ClientLease::alone(&older, "account/7").await;
+    let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
     older.rewrite(&policy.with("/leases/principals/0/keys", json!(["job/*"])));
     assert_eq!(older.reload(&[]).await.0, Some(0));
     let younger = Gateway::start(&with_a_route(&site)).await;
-    younger.gauge_becomes(REFUSED, 1.0).await;
+    younger.wait_gauge(REFUSED, 1.0).await;
     assert_eq!(younger.send(&pay()).await.status, 503);
     assert_eq!(lease.release(&older).await.status, 204);
-    younger.gauge_becomes(REFUSED, 0.0).await;
+    younger.wait_gauge(REFUSED, 0.0).await;
     assert_eq!(younger.send(&pay()).await.status, 200);
 }
 
 /// Adds one route for each resource.
 fn taking(policy: TestPolicy, resources: &[&str]) -> TestPolicy {
     resources.iter().fold(policy, |policy, resource| {
-        policy.route(json!({
+        policy.with_route(json!({
             "name": resource, "upstream": "ledger", "fence": {"key": format!("{resource}/{{path.id}}")},
             "match": {"methods": ["POST"], "path": format!("/{resource}/{{id}}")},
         }))
@@ -92,7 +92,7 @@ async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away()
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
-    let lease = ClientLease::alone(&older, "account/7").await;
+    let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
     let withdrawn = policy.with("/leases/principals/0/keys", json!(["job/*"]));
     // The second reload does not wait for anything from the first one.
     for resources in [&["book"][..], &["book", "shelf"]] {
@@ -105,11 +105,11 @@ async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away()
     }
     // A gateway that starts later is still told of the lease.
     let younger = Gateway::start(&with_a_route(&site)).await;
-    younger.gauge_becomes(REFUSED, 1.0).await;
+    younger.wait_gauge(REFUSED, 1.0).await;
     assert_eq!(younger.send(&pay()).await.status, 503);
-    assert_eq!(lease.look(&older).await.status, 200);
+    assert_eq!(lease.get(&older).await.status, 200);
     assert_eq!(lease.release(&older).await.status, 204);
-    younger.gauge_becomes(REFUSED, 0.0).await;
+    younger.wait_gauge(REFUSED, 0.0).await;
     assert_eq!(younger.send(&pay()).await.status, 200);
 }
 
@@ -119,19 +119,20 @@ async fn a_lease_whose_key_another_pattern_covers_now_is_given_way_to_as_before(
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
-    let lease = ClientLease::alone(&older, "account/7").await;
+    let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
     let younger = Gateway::start(&with_a_route(&site)).await;
-    younger.gauge_becomes(REFUSED, 1.0).await;
+    younger.wait_gauge(REFUSED, 1.0).await;
     older.rewrite(&policy.with("/leases/principals/0/keys", json!(["acc*"])));
     assert_eq!(older.reload(&[]).await.0, Some(0));
-    let said = older.says("that it goes on as it is", |line| line.field("why").contains("account/7")).await;
+    let said =
+        older.wait_line("that it goes on as it is", |line| line.field("why").contains("account/7")).await;
     assert!(said.field("why").contains("with-a-route"), "{said:?}");
     assert_eq!(younger.send(&pay()).await.status, 503);
     assert_eq!(lease.renew(&older).await.status, 200);
     assert_eq!(lease.release(&older).await.status, 204);
-    younger.gauge_becomes(REFUSED, 0.0).await;
+    younger.wait_gauge(REFUSED, 0.0).await;
     assert_eq!(younger.send(&pay()).await.status, 200);
-    older.gauge_becomes(REFUSED, 1.0).await;
+    older.wait_gauge(REFUSED, 1.0).await;
 }
 
 /// Other gateways believe the earlier plan while a request of that plan is at work. A lease under the new plan would
@@ -158,20 +159,20 @@ async fn leases_as_was_told(site: TestSite, tokens: LeaseTokens, after: TestPoli
     let with_permits = |name| tokens.policy(&site, name).with("/routes/0/fence", fence.clone());
     let other = Gateway::start(&with_permits("other")).await;
     let gateway = Gateway::start(&with_permits("gw-1")).await;
-    let elsewhere = site.origin.holds_one(&other, TestRequest::post("/pay/7")).await;
-    let of_before = site.origin.holds_one(&gateway, TestRequest::post("/pay/8")).await;
+    let elsewhere = site.origin.hold_request(&other, TestRequest::post("/pay/7")).await;
+    let of_before = site.origin.hold_request(&gateway, TestRequest::post("/pay/8")).await;
     gateway.rewrite(&after);
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
 
-    let account = asking(&json!({"keys": ["account/7"], "wait_ms": 500}));
+    let account = acquire_request(&json!({"keys": ["account/7"], "wait_ms": 500}));
     let refused = gateway.send(&account).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"), "{refused:?}");
-    assert_eq!(of_before.finishes().await.status, 200);
-    gateway.gauge_becomes(REFUSED, 1.0).await;
+    assert_eq!(of_before.finish().await.status, 200);
+    gateway.wait_gauge(REFUSED, 1.0).await;
     let refused = gateway.send(&account).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"), "{refused:?}");
-    assert_eq!(elsewhere.finishes().await.status, 200);
-    other.stops().await;
-    gateway.gauge_becomes(REFUSED, 0.0).await;
-    ClientLease::alone(&gateway, "account/7").await;
+    assert_eq!(elsewhere.finish().await.status, 200);
+    other.stop().await;
+    gateway.wait_gauge(REFUSED, 0.0).await;
+    ClientLease::acquire_exclusive(&gateway, "account/7").await;
 }

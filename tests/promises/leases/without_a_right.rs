@@ -7,10 +7,10 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use fencegate_tests::{
     client::{RawClient, TestRequest},
     gateway::Gateway,
-    leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, said},
-    patience::patiently,
+    leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, json_body},
+    patience::wait_until,
     site::TestSite,
-    zookeeper::received,
+    zookeeper::packets_received,
 };
 use tokio::time::sleep;
 
@@ -27,8 +27,8 @@ async fn follows(gateway: &Gateway, name: &str, token: &str) -> (RawClient, u16)
     let asked = format!(
         "GET /.fencegate/v1/elections/{name} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n\r\n"
     );
-    raw.say(asked).await.expect("taken");
-    let head = raw.head().await.expect("an answer");
+    raw.send(asked).await.expect("taken");
+    let head = raw.read_head().await.expect("an answer");
     let status = head.word(1).parse().expect("a status");
     (raw, status)
 }
@@ -37,12 +37,12 @@ async fn follows(gateway: &Gateway, name: &str, token: &str) -> (RawClient, u16)
 async fn an_election_is_shown_to_those_who_may_take_it_and_followed_so_often_as_the_policy_says() {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/leases/per_principal", 3)).await;
-    let leads = ClientLease::alone(&gateway, "election/primary").await;
+    let leads = ClientLease::acquire_exclusive(&gateway, "election/primary").await;
     let answer = gateway.send(&election("primary", OTHER)).await;
     assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"), "{answer:?}");
     assert_eq!(follows(&gateway, "primary", OTHER).await.1, 403);
     for token in [CLIENT, OPERATOR] {
-        let told = said(&gateway.send(&election("primary", token)).await);
+        let told = json_body(&gateway.send(&election("primary", token)).await);
         assert_eq!(told["leader"]["token"], leads.document["token"], "{told}");
     }
     let mut following = Vec::new();
@@ -55,12 +55,12 @@ async fn an_election_is_shown_to_those_who_may_take_it_and_followed_so_often_as_
     assert_eq!(follows(&gateway, "primary", OPERATOR).await.1, 200, "others have their own");
     following.pop();
     let free = async { while follows(&gateway, "primary", CLIENT).await.1 != 200 {} };
-    patiently("room for another follower", free, || gateway.log()).await;
+    wait_until("room for another follower", free, || gateway.log()).await;
 }
 
 #[tokio::test]
 async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
-    let ((zookeeper, site), tokens) = (TestSite::on_its_own().await, LeaseTokens::default());
+    let ((zookeeper, site), tokens) = (TestSite::with_own_zookeeper().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let server = zookeeper.server.address();
     let mut following = Vec::new();
@@ -71,9 +71,9 @@ async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
     }
     // The first looks are over.
     sleep(Duration::from_secs(1)).await;
-    let (begun, before) = (Instant::now(), received(server).await);
+    let (begun, before) = (Instant::now(), packets_received(server).await);
     sleep(Duration::from_secs(3)).await;
-    let asked = received(server).await - before;
+    let asked = packets_received(server).await - before;
     let in_a_second = u128::from(asked) * 1000 / begun.elapsed().as_millis();
     println!("200 followed elections: {in_a_second} requests a second");
     assert!(in_a_second > 10, "nobody looks");
@@ -82,15 +82,15 @@ async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
 
 #[tokio::test]
 async fn ids_of_leases_that_nobody_has_given_cost_zookeeper_a_few_requests_together() {
-    let ((zookeeper, site), tokens) = (TestSite::on_its_own().await, LeaseTokens::default());
+    let ((zookeeper, site), tokens) = (TestSite::with_own_zookeeper().await, LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     let server = zookeeper.server.address();
-    let (begun, before) = (Instant::now(), received(server).await);
+    let (begun, before) = (Instant::now(), packets_received(server).await);
     sleep(Duration::from_secs(2)).await;
-    let (quiet, idle) = (begun.elapsed(), received(server).await - before);
+    let (quiet, idle) = (begun.elapsed(), packets_received(server).await - before);
     let sent = 600;
-    let (begun, before) = (Instant::now(), received(server).await);
+    let (begun, before) = (Instant::now(), packets_received(server).await);
     let ask = |number: u32| {
         let member = match number % 3 {
             0 => format!("gw-2-{number:016x}"),
@@ -114,12 +114,12 @@ async fn ids_of_leases_that_nobody_has_given_cost_zookeeper_a_few_requests_toget
         }
     }
     // The gateways prove their sessions meanwhile.
-    let (cost, took) = (received(server).await - before, begun.elapsed());
+    let (cost, took) = (packets_received(server).await - before, begun.elapsed());
     let proofs = u128::from(idle) * took.as_millis() / quiet.as_millis();
     println!("{sent} invented ids: {cost} requests in {took:?}, {proofs} of them without any");
     assert!(u128::from(cost) < proofs + 100, "{cost} requests in {took:?}, {proofs} of them without any");
     // A genuine one is found all the same, through either gateway.
-    let lease = ClientLease::alone(&other, "account/7").await;
-    assert_eq!(said(&lease.look(&one).await)["state"], "held");
-    assert_eq!(one.send(&lease.under(pay())).await.status, 200);
+    let lease = ClientLease::acquire_exclusive(&other, "account/7").await;
+    assert_eq!(json_body(&lease.get(&one).await)["state"], "held");
+    assert_eq!(one.send(&lease.with_lease(pay())).await.status, 200);
 }

@@ -33,10 +33,10 @@ impl LinkedPair {
 
     pub(super) async fn with(change: impl FnOnce(TestPolicy) -> TestPolicy) -> Self {
         let site = TestSite::fresh().await;
-        let link = ZooKeeperProxy::to(site.zookeeper).await;
+        let link = ZooKeeperProxy::start(site.zookeeper).await;
         let policy = site
-            .unswept("ours")
-            .through(link.address())
+            .policy_without_janitor("ours")
+            .with_zookeeper(link.address())
             .with("/zookeeper/sessions", 1)
             .with("/routes/0/fence/wait", "15s");
         let policy = change(policy);
@@ -54,7 +54,7 @@ impl LinkedPair {
     }
 
     pub(crate) async fn nothing_is_left(&self) {
-        self.tree.no_lock_is_left().await;
+        self.tree.assert_no_locks().await;
     }
 
     /// The connection breaks, and the next one is good.
@@ -70,36 +70,36 @@ impl LinkedPair {
     }
 
     pub(crate) async fn session_ended(&self) {
-        self.ours.says("the end of the session", |line| line.message() == "session.ended").await;
+        self.ours.wait_line("the end of the session", |line| line.message() == "session.ended").await;
     }
 
     /// Asks our gateway and waits until the origin works for it.
     pub(crate) async fn held(&self) -> (PendingRequest, RequestRecord, Latch) {
         let HeldRequest { request, record, latch } =
-            self.site.origin.holds_one(&self.ours, TestRequest::post("/pay/7")).await;
+            self.site.origin.hold_request(&self.ours, TestRequest::post("/pay/7")).await;
         (request, record, latch)
     }
 
     /// A request of the other gateway holds the key, and a request of our gateway waits behind it.
     pub(crate) async fn waits(&self) -> (HeldRequest, PendingRequest) {
-        let holder = self.site.origin.holds_one(&self.other, TestRequest::post("/pay/7")).await;
+        let holder = self.site.origin.hold_request(&self.other, TestRequest::post("/pay/7")).await;
         let waiter = self.ours.begin(TestRequest::post("/pay/7"));
-        self.tree.so_many_wait(1).await;
+        self.tree.wait_waiters(1).await;
         (holder, waiter)
     }
 
     /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.
     pub(crate) async fn removed(&self, fate: OperationFault) -> Option<Token> {
-        let removed = self.link.trap(LockOperation::Delete, fate);
+        let removed = self.link.intercept(LockOperation::Delete, fate);
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
-        removed.happened().await;
+        removed.wait().await;
         answer.token()
     }
 
     /// Our gateway serves by itself, with tokens that are larger than `before`.
     pub(crate) async fn ours_serves(&self, before: Option<Token>) {
-        self.ours.becomes_ready().await;
+        self.ours.wait_ready().await;
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
         assert!(answer.token() > before, "{:?} after {before:?}", answer.token());

@@ -8,7 +8,7 @@ use std::{
 
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    charged::{LockedCommand, installed},
+    charged::{LockedCommand, install},
     gateway::PolicyFile,
     policy::TestPolicy,
     scratch,
@@ -40,8 +40,8 @@ fn words(text: &str) -> Vec<String> {
 async fn place() -> (TestSite, TestPolicy, PolicyFile) {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
-    installed(&policy).await;
-    let file = PolicyFile::of(&policy);
+    install(&policy).await;
+    let file = PolicyFile::new(&policy);
     (site, policy, file)
 }
 
@@ -74,8 +74,8 @@ async fn a_command_has_its_token_and_key_and_all_that_goes_in_and_out() {
 #[tokio::test]
 async fn every_end_has_its_code() {
     let (_site, policy, file) = place().await;
-    let holder = LockedCommand::shell(&policy, &["lock", "held"], "echo up; sleep 60");
-    holder.says("up").await;
+    let holder = LockedCommand::spawn_shell(&policy, &["lock", "held"], "echo up; sleep 60");
+    holder.wait_output("up").await;
     let lines = [
         ("lock job/2 -- true", 0, ""),
         ("lock job/2 -- sh -c exit\u{a0}7", 7, ""),
@@ -120,13 +120,13 @@ async fn every_end_has_its_code() {
 async fn a_command_under_the_shortest_proof_is_not_ended_while_heartbeats_come_in_time() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs").with("/zookeeper/session_timeout", "4s").with("/zookeeper/tick", "2s");
-    installed(&policy).await;
+    install(&policy).await;
     let keys = ["job/1", "job/2", "job/3", "job/4"];
-    let commands = keys.map(|key| LockedCommand::shell(&policy, &["lock", key], "exec sleep 4"));
+    let commands = keys.map(|key| LockedCommand::spawn_shell(&policy, &["lock", key], "exec sleep 4"));
     for command in commands {
         assert_eq!(command.exit().await, 0, "{}", command.log());
     }
-    let file = PolicyFile::of(&policy);
+    let file = PolicyFile::new(&policy);
     for (line, refused) in [("--grace 400ms", "at most"), ("--ttl 3s", "no time to end a command")] {
         let output = run(words(&format!("lock job/1 {line} -c {file} -- true")), "", &[]).await;
         let told = said(&output.stderr);
@@ -138,12 +138,12 @@ async fn a_command_under_the_shortest_proof_is_not_ended_while_heartbeats_come_i
 #[tokio::test]
 async fn without_a_lock_nothing_is_run() {
     let (site, policy, _) = place().await;
-    let marker = scratch::place();
+    let marker = scratch::temp_dir();
     let touched = marker.path().join("ran").display().to_string();
     let unmade = policy.clone().with("/zookeeper/root", format!("{}/not-made", site.root));
     let away = policy.with("/zookeeper/servers", serde_json::json!(["127.0.0.1:9"]));
     for (policy, complaint) in [(unmade, "era init"), (away, "FG0623")] {
-        let file = PolicyFile::of(&policy);
+        let file = PolicyFile::new(&policy);
         let output = run(words(&format!("lock job --wait 1s -c {file} -- touch {touched}")), "", &[]).await;
         let told = said(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{told}");
@@ -157,8 +157,8 @@ async fn without_a_lock_nothing_is_run() {
 #[tokio::test]
 async fn readers_run_beside_each_other() {
     let (_site, policy, file) = place().await;
-    let reader = LockedCommand::shell(&policy, &["lock", "book", "--shared"], "echo up; sleep 60");
-    reader.says("up").await;
+    let reader = LockedCommand::spawn_shell(&policy, &["lock", "book", "--shared"], "echo up; sleep 60");
+    reader.wait_output("up").await;
     let beside = run(words(&format!("lock book --shared --wait 5s -c {file} -- true")), "", &[]).await;
     let writer = run(words(&format!("lock book --wait 0s -c {file} -- true")), "", &[]).await;
     assert_eq!((beside.status.code(), writer.status.code()), (Some(0), Some(124)));
@@ -168,14 +168,14 @@ async fn readers_run_beside_each_other() {
 async fn so_many_run_at_once_as_there_are_permits() {
     let (_site, policy, file) = place().await;
     let begin = || {
-        LockedCommand::shell(
+        LockedCommand::spawn_shell(
             &policy,
             &["lock", "pool", "--permits", "2"],
             "echo permit $FENCING_PERMIT; exec sleep 60",
         )
     };
     let (one, other) = (begin(), begin());
-    let mut permits = [one.says("permit ").await, other.says("permit ").await];
+    let mut permits = [one.wait_output("permit ").await, other.wait_output("permit ").await];
     permits.sort();
     assert_eq!(permits, ["permit 0", "permit 1"]);
     for (asked, code) in [("--permits 2 --wait 0s", 124), ("--permits 3 --wait 0s", 125), ("--wait 0s", 125)]
@@ -197,7 +197,7 @@ async fn nobody_has_permits_of_a_lock_that_the_policy_has_elsewhere() {
         (slots.clone(), "--permits 2", 125),
         (slots, "--permits 3", 0),
     ] {
-        let file = PolicyFile::of(&policy.clone().with("/routes/0/fence", fence.clone()));
+        let file = PolicyFile::new(&policy.clone().with("/routes/0/fence", fence.clone()));
         let line = format!("lock account/7 {asked} --wait 5s -c {file} -- true").replace("  ", " ");
         let output = run(words(&line), "", &[]).await;
         let told = said(&output.stderr);
@@ -209,7 +209,7 @@ async fn nobody_has_permits_of_a_lock_that_the_policy_has_elsewhere() {
 #[tokio::test]
 async fn nothing_is_run_where_nobody_could_watch_over_it() {
     let (_site, _, file) = place().await;
-    let marker = scratch::place();
+    let marker = scratch::temp_dir();
     let touched = marker.path().join("ran").display().to_string();
     let fails = [("FAILPOINTS", "before_command_is_watched=panic")];
     let output = run(words(&format!("lock job/2 -c {file} -- touch {touched}")), "", &fails).await;

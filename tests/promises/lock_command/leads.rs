@@ -3,7 +3,7 @@
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{CommandBehavior, GRACE, LockedCommand, installed, signal},
+    charged::{CommandBehavior, GRACE, LockedCommand, install, signal},
     site::TestSite,
 };
 
@@ -11,16 +11,16 @@ use fencegate_tests::{
 async fn the_next_candidate_leads_when_the_leader_is_gone() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
-    installed(&policy).await;
+    install(&policy).await;
     let verb = [&["elect", "billing"], &GRACE[..]].concat();
-    let first = LockedCommand::living(&policy, &verb, CommandBehavior::Meek);
-    let led = first.lives().await;
-    let second = LockedCommand::living(&policy, &[&verb[..], &["-v"]].concat(), CommandBehavior::Meek);
-    second.says("waits for the lock of `election/billing`").await;
-    assert_eq!(second.life(), None, "two lead");
+    let first = LockedCommand::spawn(&policy, &verb, CommandBehavior::Meek);
+    let led = first.wait_record().await;
+    let second = LockedCommand::spawn(&policy, &[&verb[..], &["-v"]].concat(), CommandBehavior::Meek);
+    second.wait_output("waits for the lock of `election/billing`").await;
+    assert_eq!(second.record(), None, "two lead");
     first.signal(Signal::KILL);
-    let leads = second.lives().await;
-    let led = first.life().unwrap_or(led);
+    let leads = second.wait_record().await;
+    let led = first.record().unwrap_or(led);
     assert!(leads.began > led.last && leads.token > led.token, "{led:?} {leads:?}");
     second.signal(Signal::TERM);
     assert_eq!(second.exit().await, 128 + 15, "{}", second.log());
@@ -30,16 +30,16 @@ async fn the_next_candidate_leads_when_the_leader_is_gone() {
 async fn who_stands_again_leads_again_until_it_is_asked_to_end() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
-    installed(&policy).await;
+    install(&policy).await;
     let line = "echo $FENCING_TOKEN >>$HOME_OF_TEST/led; echo led $(wc -l <$HOME_OF_TEST/led); \
                 test $(wc -l <$HOME_OF_TEST/led) -ge 3 && exec sleep 60; test $(wc -l <$HOME_OF_TEST/led) = 1 && exit 7; \
                 exec sleep 61";
     let candidate =
-        LockedCommand::shell(&policy, &[&["elect", "billing", "--again"], &GRACE[..]].concat(), line);
-    candidate.says("led 2").await;
+        LockedCommand::spawn_shell(&policy, &[&["elect", "billing", "--again"], &GRACE[..]].concat(), line);
+    candidate.wait_output("led 2").await;
     // The candidate loses the lead and wins it again.
     signal(candidate.watchman(), Signal::KILL);
-    candidate.says("led 3").await;
+    candidate.wait_output("led 3").await;
     assert!(candidate.log().contains("FG0622"), "{}", candidate.log());
     candidate.signal(Signal::TERM);
     assert_eq!(candidate.exit().await, 128 + 15, "{}", candidate.log());

@@ -6,11 +6,11 @@ use fencegate::demo::child::Signal;
 use fencegate_lock::client::{Client, ConnectOptions};
 use fencegate_tests::{
     charged::{
-        GRACE, LockedCommand, heart, installed,
+        GRACE, LockedCommand, heart_script, install,
         mishap::{CommandFault, FaultFixture},
         signal,
     },
-    patience::patiently,
+    patience::wait_until,
     site::{TestSite, TestSlot},
 };
 
@@ -19,7 +19,7 @@ async fn a_command_never_outlives_its_lock() {
     let _turn = TestSlot::beside_others().await;
     let scene = FaultFixture::new().await;
     for mishap in CommandFault::ALL {
-        for measured in scene.plays(mishap, 2).await {
+        for measured in scene.run_rounds(mishap, 2).await {
             assert!(measured.before_the_next > 0.0 && measured.grows, "{measured:?}");
             assert!(measured.before_the_end > 0.0, "{measured:?}");
             assert!(measured.code.is_none_or(|code| code == 123), "{measured:?}");
@@ -32,11 +32,11 @@ async fn a_command_never_outlives_its_lock() {
 async fn what_only_looks_dead_is_gone_as_well_before_the_lock_is_another_s() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
-    installed(&policy).await;
-    let line = format!("setsid python3 {} $HOME_OF_TEST/life headless & wait", heart().display());
+    install(&policy).await;
+    let line = format!("setsid python3 {} $HOME_OF_TEST/life headless & wait", heart_script().display());
     let verb = [&["lock", "job/1"], &GRACE[..]].concat();
-    let charged = LockedCommand::shell(&policy, &verb, &line);
-    charged.lives().await;
+    let charged = LockedCommand::spawn_shell(&policy, &verb, &line);
+    charged.wait_record().await;
     let life = fs::read_to_string(charged.home().join("life")).expect("it lives");
     let process = format!("/proc/{}", life.split_whitespace().nth(3).expect("its number"));
     let looks_dead = async {
@@ -44,14 +44,14 @@ async fn what_only_looks_dead_is_gone_as_well_before_the_lock_is_another_s() {
             tokio::task::yield_now().await;
         }
     };
-    patiently("its first thread to end", looks_dead, || charged.log()).await;
+    wait_until("its first thread to end", looks_dead, || charged.log()).await;
     signal(charged.watchman(), Signal::KILL);
 
     let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
     let options = ConnectOptions {
         session_timeout,
         tick,
-        ..ConnectOptions::of(&site.zookeeper.to_string(), &site.root, "next")
+        ..ConnectOptions::new(&site.zookeeper.to_string(), &site.root, "next")
     };
     let next = Client::connect(options).await.expect("ZooKeeper serves");
     let held = next.lock("job/1").wait(Duration::from_secs(20)).await.expect("its turn comes");

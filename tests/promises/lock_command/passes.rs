@@ -4,7 +4,7 @@ use std::process::Command;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{LockedCommand, dies, heart, installed, is_alive},
+    charged::{LockedCommand, heart_script, install, is_alive, wait_dead},
     gateway::PolicyFile,
     policy::TestPolicy,
     scratch,
@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 async fn place() -> (TestSite, TestPolicy) {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
-    installed(&policy).await;
+    install(&policy).await;
     (site, policy)
 }
 
@@ -34,11 +34,11 @@ async fn every_signal_is_passed_on_and_the_command_decides_what_it_means() {
     ];
     let traps = signals.map(|(_, name)| format!("trap 'echo got {name}' {name}; ")).concat();
     let line = format!("{traps} trap 'exit 42' USR2; echo up; while :; do sleep 0.05; done");
-    let charged = LockedCommand::shell(&policy, &["lock", "job"], &line);
-    charged.says("up").await;
+    let charged = LockedCommand::spawn_shell(&policy, &["lock", "job"], &line);
+    charged.wait_output("up").await;
     for (signal, name) in signals.into_iter().filter(|(_, name)| *name != "USR2") {
         charged.signal(signal);
-        charged.says(&format!("got {name}")).await;
+        charged.wait_output(&format!("got {name}")).await;
     }
     charged.signal(Signal::USR2);
     assert_eq!(charged.exit().await, 42, "{}", charged.log());
@@ -49,8 +49,8 @@ async fn every_signal_is_passed_on_and_the_command_decides_what_it_means() {
 #[tokio::test]
 async fn a_command_that_dies_of_a_signal_is_told_by_its_code() {
     let (_site, policy) = place().await;
-    let charged = LockedCommand::shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
-    charged.says("up").await;
+    let charged = LockedCommand::spawn_shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
+    charged.wait_output("up").await;
     charged.signal(Signal::TERM);
     assert_eq!(charged.exit().await, 128 + 15);
 }
@@ -58,10 +58,10 @@ async fn a_command_that_dies_of_a_signal_is_told_by_its_code() {
 #[tokio::test]
 async fn who_waits_for_a_lock_can_be_asked_to_end() {
     let (_site, policy) = place().await;
-    let holder = LockedCommand::shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
-    holder.says("up").await;
-    let waits = LockedCommand::shell(&policy, &["lock", "job", "-v"], "echo ran");
-    waits.says("waits for").await;
+    let holder = LockedCommand::spawn_shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
+    holder.wait_output("up").await;
+    let waits = LockedCommand::spawn_shell(&policy, &["lock", "job", "-v"], "echo ran");
+    waits.wait_output("waits for").await;
     waits.signal(Signal::TERM);
     assert_eq!(waits.exit().await, 125, "{}", waits.log());
     assert!(waits.log().contains("SIGTERM") && !waits.log().contains("ran"), "{}", waits.log());
@@ -72,12 +72,12 @@ async fn what_a_command_leaves_behind_is_ended_with_it() {
     let (_site, policy) = place().await;
     let line = "setsid sh -c 'trap \"\" TERM; echo $$ >$HOME_OF_TEST/child; while :; do sleep 0.05; done' & \
                 while ! test -s $HOME_OF_TEST/child; do sleep 0.01; done; exit 5";
-    let charged = LockedCommand::shell(&policy, &["lock", "job", "--grace", "100ms"], line);
+    let charged = LockedCommand::spawn_shell(&policy, &["lock", "job", "--grace", "100ms"], line);
     assert_eq!(charged.exit().await, 5, "{}", charged.log());
     let child = std::fs::read_to_string(charged.home().join("child")).expect("it ran");
     let child = Pid::from_raw(child.trim().parse().expect("a number")).expect("a process");
     assert!(!is_alive(child), "it works on without the lock");
-    dies(child).await;
+    wait_dead(child).await;
 }
 
 /// As the first process of a container it gets the orphans of all others, and no signal that it does not take.
@@ -86,7 +86,7 @@ async fn it_is_the_first_process_of_a_container() {
     const LINE: &str = "(sleep 0.05 & ) ; test $(ps -o ppid= -p $PPID) = 1 && sleep 0.2 && \
                         ! ps -eo stat= | grep -q Z && kill -TERM 1 && sleep 60";
     let (_site, policy) = place().await;
-    let file = PolicyFile::of(&policy);
+    let file = PolicyFile::new(&policy);
     let binary = scratch::binaries().join("fencegate");
     let mut command = Command::new("timeout");
     command.args([
@@ -108,11 +108,11 @@ async fn it_is_the_first_process_of_a_container() {
 #[tokio::test]
 async fn what_is_typed_reaches_the_command_once_and_a_stopped_job_gives_its_lock_up() {
     let (_site, policy) = place().await;
-    let (file, folder) = (PolicyFile::of(&policy), scratch::place());
+    let (file, folder) = (PolicyFile::new(&policy), scratch::temp_dir());
     let binary = scratch::binaries().join("fencegate");
     let mut command = Command::new("timeout");
-    command.args(["60", "python3"]).arg(heart().with_file_name("typed.py"));
-    command.arg(binary).arg(&*file).arg(folder.path()).arg(heart());
+    command.args(["60", "python3"]).arg(heart_script().with_file_name("typed.py"));
+    command.arg(binary).arg(&*file).arg(folder.path()).arg(heart_script());
     let output = spawn_blocking(move || command.output().expect("coreutils")).await.expect("no panic");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "as told", "{output:?}");
 }

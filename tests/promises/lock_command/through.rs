@@ -7,8 +7,8 @@ use fencegate_tests::{
     charged::{CommandBehavior, LockSource, LockedCommand},
     client::TestRequest,
     gateway::Gateway,
-    leases::{CLIENT, LeaseTokens, OPERATOR, said},
-    patience::patiently,
+    leases::{CLIENT, LeaseTokens, OPERATOR, json_body},
+    patience::wait_until,
     site::TestSite,
 };
 use serde_json::json;
@@ -24,7 +24,7 @@ async fn one() -> (TestSite, LeaseTokens, Gateway) {
 }
 
 fn way(gateway: &Gateway, tokens: &LeaseTokens) -> LockSource {
-    LockSource::through(&[gateway], &tokens.file("client"))
+    LockSource::via_gateways(&[gateway], &tokens.file("client"))
 }
 
 /// Whoever stands in line behind it gets the lock only when the command is dead.
@@ -33,12 +33,12 @@ async fn is_dead_before_the_next_one(site: &TestSite, charged: &LockedCommand, k
     let options = ConnectOptions {
         session_timeout,
         tick,
-        ..ConnectOptions::of(&site.zookeeper.to_string(), &site.root, "next")
+        ..ConnectOptions::new(&site.zookeeper.to_string(), &site.root, "next")
     };
     let next = Client::connect(options).await.expect("ZooKeeper serves");
     let held = next.lock(key).wait(Duration::from_secs(20)).await.expect("its turn comes");
     let granted = MachineClock.now();
-    let life = charged.life().expect("it lived");
+    let life = charged.record().expect("it lived");
     assert!(life.last < granted && life.token < held.token().to_string(), "{life:?} {granted:?}");
     held.release();
     next.close().await;
@@ -48,7 +48,7 @@ async fn is_dead_before_the_next_one(site: &TestSite, charged: &LockedCommand, k
 async fn reference(gateway: &Gateway) -> String {
     let list =
         TestRequest::get("/.fencegate/v1/leases").field("authorization", &format!("Bearer {OPERATOR}"));
-    let list = said(&gateway.send(&list).await);
+    let list = json_body(&gateway.send(&list).await);
     list["leases"][0]["reference"].as_str().expect("one lease").to_owned()
 }
 
@@ -57,8 +57,8 @@ async fn a_command_shows_its_lease_and_may_be_asked_to_give_it_back() {
     let (site, tokens, gateway) = one().await;
     let verb = ["lock", "account/7", "--ttl", "5s", "-v"];
     let line = "trap 'echo asked; exit 3' TERM; echo lease=$FENCING_LEASE; while :; do sleep 0.05; done";
-    let charged = LockedCommand::shell(way(&gateway, &tokens), &verb, line);
-    let lease = charged.says("lease=v1.").await.replace("lease=", "");
+    let charged = LockedCommand::spawn_shell(way(&gateway, &tokens), &verb, line);
+    let lease = charged.wait_output("lease=v1.").await.replace("lease=", "");
     assert!(
         !charged.log().lines().any(|said| !said.starts_with("lease=") && said.contains(&lease)),
         "the log tells it"
@@ -74,7 +74,7 @@ async fn a_command_shows_its_lease_and_may_be_asked_to_give_it_back() {
         .field("authorization", &format!("Bearer {OPERATOR}"))
         .body(json!({"why": "maintenance"}).to_string());
     assert!(gateway.send(&revoke).await.status < 300);
-    charged.says("asked").await;
+    charged.wait_output("asked").await;
     assert_eq!(charged.exit().await, 123, "{}", charged.log());
     assert!(charged.log().contains("wanted back"), "{}", charged.log());
     // It was given back, and not left to its ttl.
@@ -85,26 +85,30 @@ async fn a_command_shows_its_lease_and_may_be_asked_to_give_it_back() {
 #[tokio::test]
 async fn who_waits_stands_in_line_and_leaves_it() {
     let (_site, tokens, gateway) = one().await;
-    let holder = LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
-    holder.says("up").await;
+    let holder =
+        LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
+    holder.wait_output("up").await;
     for (wait, code) in [("0s", 124), ("1500ms", 124)] {
-        let refused =
-            LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1", "--wait", wait], "echo ran");
+        let refused = LockedCommand::spawn_shell(
+            way(&gateway, &tokens),
+            &["lock", "job/1", "--wait", wait],
+            "echo ran",
+        );
         assert_eq!(refused.exit().await, code, "{}", refused.log());
         assert!(refused.log().contains("FG0621") && !refused.log().contains("ran"), "{}", refused.log());
     }
-    let leaves = LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
-    leaves.says("waits for").await;
-    let waits = LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
-    waits.says("waits for").await;
+    let leaves = LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+    leaves.wait_output("waits for").await;
+    let waits = LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+    waits.wait_output("waits for").await;
     leaves.signal(Signal::TERM);
     assert_eq!(leaves.exit().await, 125, "{}", leaves.log());
     holder.signal(Signal::TERM);
     assert_eq!(holder.exit().await, 143);
     assert_eq!(waits.exit().await, 0, "{}", waits.log());
     for (file, key) in [("other", "job/1"), ("nobody", "job/1"), ("client", "secret/1")] {
-        let refused = LockedCommand::shell(
-            LockSource::through(&[&gateway], &tokens.file(file)),
+        let refused = LockedCommand::spawn_shell(
+            LockSource::via_gateways(&[&gateway], &tokens.file(file)),
             &["lock", key],
             "echo ran",
         );
@@ -118,11 +122,12 @@ async fn who_waits_stands_in_line_and_leaves_it() {
 async fn a_command_runs_although_its_lease_was_granted_late_in_the_wait() {
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
-    let holder = LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
-    holder.says("up").await;
+    let holder =
+        LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
+    holder.wait_output("up").await;
     let verb = ["lock", "job/1", "--ttl", "12s", "--wait", "20s", "-v"];
-    let waits = LockedCommand::shell(way(&gateway, &tokens), &verb, "echo ran; sleep 3");
-    waits.says("waits for").await;
+    let waits = LockedCommand::spawn_shell(way(&gateway, &tokens), &verb, "echo ran; sleep 3");
+    waits.wait_output("waits for").await;
     // A question waits for four seconds. The session of the gateway lasts for two.
     sleep(Duration::from_secs(3)).await;
     holder.signal(Signal::TERM);
@@ -136,9 +141,9 @@ async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway()
     let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
-    let doors = || LockSource::through(&[&one, &other], &tokens.file("client"));
+    let doors = || LockSource::via_gateways(&[&one, &other], &tokens.file("client"));
     let begin = |key: &str| {
-        LockedCommand::living(
+        LockedCommand::spawn(
             doors(),
             &["lock", key, "--ttl", "3s", "--grace", "250ms"],
             CommandBehavior::Stubborn,
@@ -146,7 +151,7 @@ async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway()
     };
 
     let broken = begin("job/broken");
-    broken.lives().await;
+    broken.wait_record().await;
     let path = format!("/.fencegate/v1/leases/{}/break", reference(&one).await);
     let breaks = TestRequest::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body("{}");
     assert!(one.send(&breaks).await.status < 300);
@@ -154,14 +159,14 @@ async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway()
     assert_eq!(broken.exit().await, 123, "{}", broken.log());
 
     let stopped = begin("job/stopped");
-    stopped.lives().await;
+    stopped.wait_record().await;
     stopped.signal(Signal::STOP);
     is_dead_before_the_next_one(&site, &stopped, "job/stopped").await;
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.exit().await, 123, "{}", stopped.log());
 
     let (left, killed) = (begin("job/left"), begin("job/killed"));
-    tokio::join!(left.lives(), killed.lives());
+    tokio::join!(left.wait_record(), killed.wait_record());
     left.signal(Signal::KILL);
     is_dead_before_the_next_one(&site, &left, "job/left").await;
     one.signal(Signal::KILL);
@@ -174,18 +179,18 @@ async fn a_leader_is_told_with_its_address() {
     let (_site, tokens, gateway) = one().await;
     let verb = ["elect", "billing", "--address", "10.0.0.7:8080"];
     let leader =
-        LockedCommand::shell(way(&gateway, &tokens), &verb, "echo leads $FENCING_TOKEN; exec sleep 60");
-    let token = leader.says("leads v1-").await.replace("leads ", "");
+        LockedCommand::spawn_shell(way(&gateway, &tokens), &verb, "echo leads $FENCING_TOKEN; exec sleep 60");
+    let token = leader.wait_output("leads v1-").await.replace("leads ", "");
     let asked = TestRequest::get("/.fencegate/v1/elections/billing")
         .field("authorization", &format!("Bearer {CLIENT}"));
-    let told = said(&gateway.send(&asked).await);
+    let told = json_body(&gateway.send(&asked).await);
     assert_eq!((&told["leader"]["note"], &told["leader"]["token"]), (&json!("10.0.0.7:8080"), &json!(token)));
     leader.signal(Signal::TERM);
     assert_eq!(leader.exit().await, 143, "{}", leader.log());
     let nobody = async {
-        while !said(&gateway.send(&asked).await)["leader"].is_null() {
+        while !json_body(&gateway.send(&asked).await)["leader"].is_null() {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    patiently("nobody to lead", nobody, || leader.log()).await;
+    wait_until("nobody to lead", nobody, || leader.log()).await;
 }

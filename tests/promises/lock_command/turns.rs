@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{CommandBehavior, CommandRecord, GRACE, LockedCommand, installed},
+    charged::{CommandBehavior, CommandRecord, GRACE, LockedCommand, install},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -14,12 +14,12 @@ use tokio::time::sleep;
 /// Three commands want one key, and each holder is killed in turn. Returns the lives of all commands.
 async fn killed_in_turn(policy: &TestPolicy, key: &str, rounds: usize) -> Vec<CommandRecord> {
     let verb = [&["lock", key, "--wait", "forever"], &GRACE[..]].concat();
-    let begin = || LockedCommand::living(policy, &verb, CommandBehavior::Stubborn);
+    let begin = || LockedCommand::spawn(policy, &verb, CommandBehavior::Stubborn);
     let mut waiting = vec![begin(), begin(), begin()];
     let mut over: Vec<(LockedCommand, PathBuf)> = Vec::new();
     for _ in 0..rounds {
         let holder = loop {
-            match waiting.iter().position(|charged| charged.life().is_some()) {
+            match waiting.iter().position(|charged| charged.record().is_some()) {
                 Some(holder) => break waiting.swap_remove(holder),
                 None => sleep(Duration::from_millis(5)).await,
             }
@@ -37,7 +37,7 @@ async fn killed_in_turn(policy: &TestPolicy, key: &str, rounds: usize) -> Vec<Co
 async fn no_two_commands_of_one_key_run_at_once_whoever_is_killed() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
-    installed(&policy).await;
+    install(&policy).await;
     let keys = ["a", "b", "c", "d"];
     let lives = join_all(keys.map(|key| killed_in_turn(&policy, key, 5))).await;
     for lives in lives {

@@ -49,7 +49,7 @@ impl MiddlewareService {
         mode: MiddlewareMode,
         command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>,
     ) -> Self {
-        let (home, port) = (scratch::place(), super::free_port());
+        let (home, port) = (scratch::temp_dir(), super::free_port());
         let file = home.path().join("executed").display().to_string();
         let words = command(mode, &file, port);
         let child = ChildProcess::spawn(&words[0], &words[1..]).expect("setpriv");
@@ -177,7 +177,7 @@ pub(crate) fn keeps_time(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<Stri
 
 /// LXCFS mounts a file over `/proc/uptime`, with the age of a container: by that clock nothing ever comes late.
 fn believes_no_covered_uptime(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let age = home.path().join("uptime");
     fs::write(&age, "1.00 1.00\n").expect("our own folder");
     let covers = format!("mount --bind '{}' /proc/uptime && exec \"$@\"", age.display());
@@ -202,7 +202,7 @@ fn stands_still(service: &MiddlewareService, mode: MiddlewareMode) {
     ];
     // Its kernel has taken both. Time itself is the subject: the later of the two moments has to pass.
     thread::sleep(Duration::from_millis(1300).saturating_sub(begun.elapsed()));
-    standstill::go_on(service.child.pid());
+    standstill::resume(service.child.pid());
     let answers = lines.map(answered);
     let mut executed = service.executed();
     executed.sort();

@@ -5,9 +5,9 @@ use std::fs;
 use super::*;
 
 async fn gateway(guarded: &GuardedSite, guard: &fencegate_tests::guard::Guard, key: &SigningKey) -> Gateway {
-    let policy = calling(guarded.policy("gw-1", &[guard.public]), key).keeping("60s");
+    let policy = calling(guarded.policy("gw-1", &[guard.public]), key).with_linger("60s");
     let gateway = Gateway::start(&policy).await;
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     gateway
 }
 
@@ -15,25 +15,25 @@ async fn gateway(guarded: &GuardedSite, guard: &fencegate_tests::guard::Guard, k
 async fn a_guard_lets_a_call_back_in_beside_its_caller_and_keeps_the_key_until_both_are_over() {
     let (guarded, key) = (GuardedSite::fresh().await, SigningKey::new().await);
     let public = key.0.path().join("public.json");
-    let printed = operator(&["keys", "public", &key.file().display().to_string()]).await;
+    let printed = run_operator(&["keys", "public", &key.file().display().to_string()]).await;
     fs::write(&public, printed).expect("the folder can be written");
     let launch = guarded.launch().await.with("/tickets", json!({"public_keys_file": public}));
     let guard = launch.start().await;
     let gateway = gateway(&guarded, &guard, &key).await;
     let origin = &guarded.site.origin;
-    let outer = origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
-    let inner = origin.holds_one(&gateway, from(TestRequest::post("/call/7"), &outer.record)).await;
-    assert!(inner.record.stamped() > outer.record.stamped());
+    let outer = origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
+    let inner = origin.hold_request(&gateway, from(TestRequest::post("/call/7"), &outer.record)).await;
+    assert!(inner.record.expect_token() > outer.record.expect_token());
     let innermost = gateway.send(&from(TestRequest::post("/call/7"), &inner.record)).await;
     later(&inner.record, &innermost);
     let late = outer.record.clone();
-    assert_eq!(outer.finishes().await.status, 200);
+    assert_eq!(outer.finish().await.status, 200);
     let answer = gateway.send(&from(TestRequest::post("/call/7"), &late)).await;
     assert_eq!(said(&answer), refused(412, "stale-token"), "{answer:?}");
     let next = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(origin.count("/pay/7"), 1, "what was called still runs");
-    assert_eq!(inner.finishes().await.status, 200);
+    assert_eq!(inner.finish().await.status, 200);
     assert_eq!(next.answer().await.status, 200);
 }
 
@@ -42,9 +42,9 @@ async fn a_guard_without_tickets_refuses_a_call_back_at_once() {
     let (guarded, key) = (GuardedSite::fresh().await, SigningKey::new().await);
     let guard = guarded.guard().await;
     let gateway = gateway(&guarded, &guard, &key).await;
-    let outer = guarded.site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let outer = guarded.site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let answer = gateway.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
     assert_eq!(said(&answer), refused(409, "deadlock-avoided"), "{answer:?}");
     assert!(answer.took() < Duration::from_secs(3), "{answer:?}");
-    assert_eq!(outer.finishes().await.status, 200);
+    assert_eq!(outer.finish().await.status, 200);
 }

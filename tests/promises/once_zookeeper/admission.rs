@@ -8,7 +8,7 @@ use fencegate_tests::{
     faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::Gateway,
     origin::Latch,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     site::TestSite,
 };
 use serde_json::{Value, json};
@@ -21,15 +21,15 @@ async fn an_admission_whose_answer_is_lost_is_sent_once() {
     for fate in [OperationFault::AnswerLost, OperationFault::Vanishes] {
         let site = TestSite::fresh().await;
         let [before, name] = beside_each_other();
-        let link = ZooKeeperProxy::to(site.zookeeper).await;
+        let link = ZooKeeperProxy::start(site.zookeeper).await;
         let servers = json!([link.address().to_string()]);
-        let policy = once(site.unswept("gw-1").with("/zookeeper/servers", servers));
+        let policy = once(site.policy_without_janitor("gw-1").with("/zookeeper/servers", servers));
         let gateway = Gateway::start(&policy).await;
         // The parent node exists from here on, so the next transaction is the admission itself.
         assert_eq!(gateway.send(&pay(&before)).await.status, 200);
-        let sprung = link.trap(LockOperation::Admission, fate.clone());
+        let sprung = link.intercept(LockOperation::Admission, fate.clone());
         let asked = gateway.begin(pay(&name));
-        sprung.happened().await;
+        sprung.wait().await;
         if matches!(fate, OperationFault::Vanishes) {
             link.cut();
             link.mend();
@@ -44,9 +44,10 @@ async fn an_admission_whose_answer_is_lost_is_sent_once() {
 async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
-    let gateway = site.pausing(&policy(&site, "gw-1"), "before_admission", Duration::from_millis(600)).await;
+    let gateway =
+        site.gateway_paused_at(&policy(&site, "gw-1"), "before_admission", Duration::from_millis(600)).await;
     let asked = gateway.begin(pay("a"));
-    gateway.stands_at("before_admission").await;
+    gateway.wait_at_failpoint("before_admission").await;
     let locks = tree.locks().await;
     tree.delete(&locks[0]).await.expect("a stranger may");
     assert_eq!(told(&asked.answer().await), (503, "suspended".into()));
@@ -59,16 +60,16 @@ async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
 async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
-    let policy = site.policy("gw-1").route(json!({
+    let policy = site.policy("gw-1").with_route(json!({
         "name": "transfer",
         "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/transfer/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "once": {"store": "zookeeper"}},
     }));
-    let gateway = site.pausing(&policy, "before_admission", Duration::from_millis(600)).await;
+    let gateway = site.gateway_paused_at(&policy, "before_admission", Duration::from_millis(600)).await;
     let transfer = || TestRequest::post("/transfer/1/2").field("Idempotency-Key", "a");
     let asked = gateway.begin(transfer());
-    gateway.stands_at("before_admission").await;
+    gateway.wait_at_failpoint("before_admission").await;
     let locks = tree.locks().await;
     assert_eq!(locks.len(), 2, "{locks:?}");
     tree.delete(&locks[1]).await.expect("a stranger may");
@@ -82,24 +83,25 @@ async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
 async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothing() {
     let site = TestSite::fresh().await;
     let [before, name] = beside_each_other();
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
     let tree = site.tree().await;
     let servers = json!([link.address().to_string()]);
-    let gateway = Gateway::start(&once(site.unswept("gw-1").with("/zookeeper/servers", servers))).await;
+    let gateway =
+        Gateway::start(&once(site.policy_without_janitor("gw-1").with("/zookeeper/servers", servers))).await;
     assert_eq!(gateway.send(&pay(&before)).await.status, 200);
     let latch = Latch::default();
-    let sprung = link.trap(LockOperation::Admission, OperationFault::AnswerHeld(latch.clone()));
+    let sprung = link.intercept(LockOperation::Admission, OperationFault::AnswerHeld(latch.clone()));
     let asked = gateway.begin(pay(&name));
-    sprung.happened().await;
+    sprung.wait().await;
     asked.hang_up();
     tokio::time::sleep(QUIET).await;
-    latch.let_go();
+    latch.release();
     let aborted = async {
         while !remembered(&tree).await.iter().any(|record| record["state"]["is"] == "aborted") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    patiently("the admission to be taken back", aborted, || gateway.log()).await;
+    wait_until("the admission to be taken back", aborted, || gateway.log()).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
     assert_eq!(gateway.send(&pay(&name)).await.status, 200);
 }
@@ -110,16 +112,16 @@ async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothi
 async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_its_repeat_is_sent() {
     let site = TestSite::fresh().await;
     let [before, name] = beside_each_other();
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
     let servers = json!([link.address().to_string()]);
     let ours = policy(&site, "gw-1").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
     let other = policy(&site, "gw-2");
     let (one, two) = Gateway::start_both(&ours, &other).await;
     assert_eq!(one.send(&pay(&before)).await.status, 200);
     let never = Latch::default();
-    let sprung = link.trap(LockOperation::Admission, OperationFault::AnswerHeld(never));
+    let sprung = link.intercept(LockOperation::Admission, OperationFault::AnswerHeld(never));
     let asked = one.begin(pay(&name));
-    sprung.happened().await;
+    sprung.wait().await;
     link.cut();
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.outcome()), (503, Some(FencingOutcome::NotDispatched)), "{answer:?}");
@@ -135,7 +137,7 @@ async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_it
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("the issuer to take it back", sent, || one.log()).await;
+    wait_until("the issuer to take it back", sent, || one.log()).await;
     assert_eq!(told(&one.send(&pay(&name)).await), already_done());
     assert_eq!(site.origin.count("/pay/7"), 2, "the first one, and this one once");
 }
@@ -144,15 +146,15 @@ async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_it
 #[tokio::test]
 async fn without_zookeeper_no_operation_is_sent() {
     let site = TestSite::fresh().await;
-    let link = ZooKeeperProxy::to(site.zookeeper).await;
-    let policy = policy(&site, "gw-1").through(link.address()).keeping("30s");
+    let link = ZooKeeperProxy::start(site.zookeeper).await;
+    let policy = policy(&site, "gw-1").with_zookeeper(link.address()).with_linger("30s");
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
     link.lose_all();
     assert_eq!(told(&gateway.send(&pay("b")).await), (503, "lock-service".into()));
     link.cut();
     link.mend();
-    gateway.becomes_ready().await;
+    gateway.wait_ready().await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
     assert_eq!(gateway.send(&pay("b")).await.status, 200);

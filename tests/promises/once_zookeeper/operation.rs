@@ -1,6 +1,6 @@
 //! Operations that ZooKeeper remembers: how they are asked for, what is told of them, and where they stand.
 
-use fencegate::steps::key::name::identity;
+use fencegate::steps::key::name::operation_id;
 use fencegate_policies::plan;
 use fencegate_tests::{
     client::{ClientResponse, TestRequest},
@@ -39,7 +39,7 @@ pub(super) async fn remembered(tree: &ZnodeTree) -> Vec<Value> {
     let mut found = Vec::new();
     for path in tree.paths().await {
         let is_one = path.starts_with("/ops/") && path.matches('/').count() == 3;
-        if is_one && let Some(data) = tree.data_if_there(&path).await {
+        if is_one && let Some(data) = tree.try_data(&path).await {
             found.push(serde_json::from_slice(&data).expect("JSON"));
         }
     }
@@ -49,7 +49,7 @@ pub(super) async fn remembered(tree: &ZnodeTree) -> Vec<Value> {
 /// Which of 256 nodes an operation stands below.
 pub(super) fn shelf(name: &str) -> u8 {
     let named = plan::OperationName { name: name.into(), principal: String::new() };
-    identity("", &named).bytes()[0]
+    operation_id("", &named).as_bytes()[0]
 }
 
 /// Names of two operations that stand below one node: when the second comes, that node is there.

@@ -70,7 +70,7 @@ fn race(postgres: &TestDatabase, recipe: &Recipe) {
         // The first query fixes the snapshot of the transaction.
         other.told("SELECT count(*) FROM fence;");
         let waiting = other.begin_claim(recipe, other_mode, &key, second);
-        postgres.sees_one_wait();
+        postgres.wait_one_blocked();
         runs(&mut one, end);
         assert_eq!(waiting.changed(), expected, "{at}");
     }
@@ -117,7 +117,7 @@ fn whoever_says_not_done_closes_the_name_for_what_arrives_later() {
         let mut other = session(&postgres);
         let old = old.clone();
         let asked = std::thread::spawn(move || is_done(&mut other, &old));
-        postgres.sees_one_wait();
+        postgres.wait_one_blocked();
         runs(&mut one, end);
         assert_eq!(asked.join().expect("no panic"), done, "{end}");
     }

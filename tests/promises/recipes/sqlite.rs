@@ -105,7 +105,7 @@ fn what_sqlite_forgets_stays_refused() {
 #[test]
 fn of_two_connections_the_second_waits_or_begins_anew() {
     let recipe = Recipe::read("sqlite", CompareForm::Token);
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let file = home.path().join("service.sqlite");
     let (mut one, mut other) = (open(&file), open(&file));
     recipe.make(&mut one);

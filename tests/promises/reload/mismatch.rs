@@ -38,17 +38,17 @@ async fn gateways_that_lock_other_keys_are_counted_and_named_until_they_agree() 
     let (first, third) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-3"));
     let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
     let second = Gateway::start(&other).await;
-    let named = first.says("who differs", |line| line.message().ends_with("lock other keys")).await;
+    let named = first.wait_line("who differs", |line| line.message().ends_with("lock other keys")).await;
     assert_eq!((named.field("code"), named.field("gateways")), ("FG0515", "gw-2"));
-    first.gauge_becomes(UNLIKE, 1.0).await;
-    third.gauge_becomes(UNLIKE, 1.0).await;
+    first.wait_gauge(UNLIKE, 1.0).await;
+    third.wait_gauge(UNLIKE, 1.0).await;
     // The gateway that is alone with its keys differs from both others.
-    second.gauge_becomes(UNLIKE, 2.0).await;
+    second.wait_gauge(UNLIKE, 2.0).await;
     second.rewrite(&site.policy("gw-2"));
     let (code, report) = second.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
     for gateway in [&first, &second, &third] {
-        gateway.gauge_becomes(UNLIKE, 0.0).await;
+        gateway.wait_gauge(UNLIKE, 0.0).await;
     }
-    first.says("that all agree", |line| line.message().ends_with("lock the same keys")).await;
+    first.wait_line("that all agree", |line| line.message().ends_with("lock the same keys")).await;
 }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let old = site.origin.holds_one(&gateway, TestRequest::post("/pay/7").field(ATTEMPT, "old")).await;
+    let old = site.origin.hold_request(&gateway, TestRequest::post("/pay/7").field(ATTEMPT, "old")).await;
     gateway.rewrite(
         &site
             .policy("gw-1")
@@ -35,12 +35,12 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     assert_eq!(gateway.send(&TestRequest::get("/other")).await.status, 200, "unfenced requests do not wait");
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
-    assert_eq!(old.finishes().await.status, 200);
+    assert_eq!(old.finish().await.status, 200);
     assert_eq!(new.answer().await.status, 200);
     let log = site.origin.log();
     let keys: Vec<_> = log.on("/pay/7").filter_map(|record| record.key()).collect();
     assert_eq!(keys, ["account/7", "konto/7"]);
-    by_account(History::of(&log)).assert_holds();
+    by_account(History::from_log(&log)).assert_holds();
 }
 
 /// Reloads before and after the change of the key make no difference: a request under the old key is waited for.
@@ -48,7 +48,7 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
 async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let_anybody_in() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let old = site.origin.holds_one(&gateway, TestRequest::post("/pay/7").field(ATTEMPT, "old")).await;
+    let old = site.origin.hold_request(&gateway, TestRequest::post("/pay/7").field(ATTEMPT, "old")).await;
     let policy = |key: &str, queue: usize| {
         let policy = site.policy("gw-1").with("/routes/0/fence/key", key);
         policy.with("/routes/0/fence/queue", queue)
@@ -64,9 +64,9 @@ async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let
     let new = gateway.begin(TestRequest::post("/pay/7").field(ATTEMPT, "new"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "worked on under both keys");
-    assert_eq!(old.finishes().await.status, 200);
+    assert_eq!(old.finish().await.status, 200);
     assert_eq!(new.answer().await.status, 200);
-    by_account(History::of(&site.origin.log())).assert_holds();
+    by_account(History::from_log(&site.origin.log())).assert_holds();
 }
 
 /// A request that still works on the account under the first plan is waited for. Neither the service of the account,
@@ -77,13 +77,13 @@ async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
     let elsewhere = Origin::start();
-    let old = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let old = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let without = policy.without_route("pay");
     let back = without
         .clone()
         .with("/upstreams/treasury/endpoints", json!([format!("http://{}", elsewhere.door("gw-1"))]))
         .with("/upstreams/treasury/fencing", "upstream")
-        .route(json!({
+        .with_route(json!({
             "name": "charge", "upstream": "treasury", "match": {"methods": ["POST"], "path": "/pay/{account}"},
             "fence": {"key": "konto/{path.account}", "wait": "5s"},
         }));
@@ -94,7 +94,7 @@ async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_
     let new = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(elsewhere.count("/pay/7"), 0, "worked on under both keys");
-    assert_eq!(old.finishes().await.status, 200);
+    assert_eq!(old.finish().await.status, 200);
     assert_eq!(new.answer().await.status, 200);
     assert_eq!(elsewhere.count("/pay/7"), 1);
 }
@@ -105,7 +105,7 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "4s");
     let gateway = Gateway::start(&policy).await;
-    let old = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let old = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     gateway.rewrite(
         &policy
             .with("/routes/0/fence/key", "konto/{path.account}")
@@ -126,7 +126,7 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
     gateway.signal(Signal::TERM);
     let told = waits.answer().await;
     assert_eq!((told.status, told.reason().as_str()), (503, "draining"));
-    assert_eq!(old.finishes().await.status, 200);
+    assert_eq!(old.finish().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
@@ -135,13 +135,13 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
 async fn who_comes_when_a_route_no_longer_only_observes_waits_for_what_passed_without_a_lock() {
     let site = TestSite::fresh().await;
     let UnlockedRequest { gateway, fencing, request: unlocked, latch } =
-        site.passes_unlocked(site.policy("gw-1")).await;
+        site.hold_unlocked_request(site.policy("gw-1")).await;
     gateway.rewrite(&fencing);
     assert_eq!(gateway.reload(&[]).await.1["difference"]["rekeyed"], json!(["pay"]));
     let first = gateway.begin(TestRequest::post("/pay").field("x-account", "7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay"), 1, "it began beside one without a lock");
-    latch.let_go();
+    latch.release();
     assert_eq!(unlocked.answer().await.status, 200);
     assert_eq!(first.answer().await.status, 200);
 }
@@ -165,12 +165,12 @@ async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_m
         let key = if round % 5 == 4 { Value::Null } else { json!(format!("{prefix}/{{path.account}}")) };
         site_policy
             .clone()
-            .cached()
+            .with_cached_hold()
             .with("/routes/0/fence/key", key)
             .with("/routes/0/fence/queue", 40 + round)
     };
     let gateway = Gateway::start(&policy(0)).await;
-    let plan = LoadPlan::paying(&[&gateway], 4, 8, 100_000);
+    let plan = LoadPlan::payments(&[&gateway], 4, 8, 100_000);
     let load = Load::start("reload", &plan);
     for round in 1..20 {
         site.origin.request("/pay/0", site.origin.count("/pay/0") + 5).await;
@@ -184,7 +184,7 @@ async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_m
         let answer = told.answer.as_ref().expect("an answer");
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     }
-    let history = by_account(History::of(&site.origin.log()).with(&told));
+    let history = by_account(History::from_log(&site.origin.log()).with(&told));
     assert!(history.executions.len() >= told.len());
     history.assert_holds();
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome},
-    patience::{PATIENCE, patiently},
+    patience::{PATIENCE, wait_until},
 };
 use tokio::{
     task::JoinSet,
@@ -89,7 +89,7 @@ pub(super) async fn last(storm: &StormState, operation: OperationNumber) -> Atte
             sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("an answer in fair weather", asked, || operation).await
+    wait_until("an answer in fair weather", asked, || operation).await
 }
 
 async fn ask(
@@ -100,7 +100,7 @@ async fn ask(
     patience: Duration,
 ) -> AttemptEnd {
     let address: SocketAddr = *storm.doors[door].lock().expect("no thread panics here");
-    match timeout(patience, operation.ask(attempt).to(address)).await {
+    match timeout(patience, operation.ask(attempt).send_to(address)).await {
         Err(_) if patience == PATIENCE => panic!("no answer at all to {operation:?}"),
         Err(_) => AttemptEnd::Impatient,
         Ok(Err(_)) => AttemptEnd::Broken,

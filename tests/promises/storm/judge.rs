@@ -71,13 +71,13 @@ impl StormJudge {
 
     /// Executions of an account never overlap, and no attempt was told a wrong outcome.
     fn history(&self, log: &OriginLog) {
-        let mut history = History::of(log);
+        let mut history = History::from_log(log);
         for told in self.told.values().flatten() {
             let answer = match &told.end {
                 AttemptEnd::Answer(answer) => Some(&**answer),
                 AttemptEnd::Impatient | AttemptEnd::Broken => None,
             };
-            history.told(told.operation.attempt(told.attempt), answer);
+            history.record_answer(told.operation.attempt(told.attempt), answer);
         }
         history.assert_holds();
         let mut tenures: Vec<u64> =

@@ -45,7 +45,7 @@ impl StormFaults {
         let policies = ["gw-1", "gw-2"].map(|name| gateway(guarded, name, guard.public));
         let (one, two) = tokio::join!(Gateway::start(&policies[0]), Gateway::start(&policies[1]));
         Self {
-            dice: SeededRng::seeded(seed),
+            dice: SeededRng::new(seed),
             policies,
             gateways: [one, two],
             guard: Some(guard),
@@ -74,7 +74,7 @@ impl StormFaults {
 
     async fn guard_dies(&mut self) {
         let guard = self.guard.take().expect("one runs between accidents");
-        self.guard = Some(guard.dies().await.start().await);
+        self.guard = Some(guard.kill().await.start().await);
         self.guards_killed += 1;
     }
 
@@ -90,9 +90,9 @@ impl StormFaults {
     /// Waits until all processes are up and no key is in doubt.
     pub(super) async fn clears(&self) {
         let guard = self.guard.as_ref().expect("one runs between accidents");
-        guard.becomes_ready().await;
-        guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
-        guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
+        guard.wait_ready().await;
+        guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
+        guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
     }
 }
 
@@ -110,5 +110,5 @@ fn gateway(guarded: &GuardedSite, name: &str, guard: SocketAddr) -> TestPolicy {
         .with("/upstreams/ledger/response_timeout", "4s")
         .with("/routes/0/fence/wait", "2s")
         .with("/routes/0/fence/once", json!({"store": "guard"}))
-        .cached()
+        .with_cached_hold()
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use fencegate_tests::{gateway::Gateway, patience::patiently, policy::TestPolicy, site::TestSite};
+use fencegate_tests::{gateway::Gateway, patience::wait_until, policy::TestPolicy, site::TestSite};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -105,18 +105,18 @@ pub(super) async fn ask_over<S: AsyncRead + AsyncWrite + Unpin>(
         "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: y\r\n\r\n"
     );
     stream.write_all(question.as_bytes()).await.expect("connected");
-    let head = patiently("an answer", read_head(&mut stream), || gateway.log()).await.expect("an answer");
+    let head = wait_until("an answer", read_head(&mut stream), || gateway.log()).await.expect("an answer");
     (stream, head)
 }
 
 pub(super) async fn hears(stream: &mut (impl AsyncRead + Unpin), wanted: &str) {
     let mut heard = vec![0; wanted.len()];
-    patiently(wanted, stream.read_exact(&mut heard), || "nothing").await.expect("the tunnel is open");
+    wait_until(wanted, stream.read_exact(&mut heard), || "nothing").await.expect("the tunnel is open");
     assert_eq!(heard, wanted.as_bytes());
 }
 
 pub(super) async fn ends(stream: &mut (impl AsyncRead + Unpin)) {
     let mut rest = Vec::new();
     // The tunnel may end with a reset or in order.
-    drop(patiently("the end of the tunnel", stream.read_to_end(&mut rest), || "open").await);
+    drop(wait_until("the end of the tunnel", stream.read_to_end(&mut rest), || "open").await);
 }

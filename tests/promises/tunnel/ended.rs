@@ -9,7 +9,7 @@ use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, LogLine},
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     site::TestSite,
 };
 use serde_json::json;
@@ -24,13 +24,13 @@ use super::echo::{EchoService, ask, ends, hears, opened, policy, read_head};
 async fn a_tunnel_ends_with_the_session_that_it_is_under() {
     let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let cut_off = policy(&site, "gw-1", &echo).through(relay.address());
+    let cut_off = policy(&site, "gw-1", &echo).with_zookeeper(relay.address());
     let gateway = Gateway::start(&cut_off).await;
     let mut stream = opened(&gateway, "/pay/7").await;
     drop(relay);
     let cut =
         |line: &LogLine| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
-    gateway.says("the end of the tunnel", cut).await;
+    gateway.wait_line("the end of the tunnel", cut).await;
     // The client may learn of the end only after a write that still succeeds.
     drop(stream.write_all(b"too late").await);
     ends(&mut stream).await;
@@ -49,7 +49,7 @@ async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
     let gateway = Gateway::start(&policy(&site, "gw-2", &echo).with("/defaults/hold", brief)).await;
     let mut stream = opened(&gateway, "/pay/7").await;
     ends(&mut stream).await;
-    gateway.says("why", |line: &LogLine| line.text().contains("the tenure is over")).await;
+    gateway.wait_line("why", |line: &LogLine| line.text().contains("the tenure is over")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is free");
 }
 
@@ -62,9 +62,9 @@ async fn a_tunnel_whose_client_reads_nothing_is_idle() {
     let (mut stream, _) = ask(&gateway, "/chat").await;
     // More bytes than the kernel keeps. The service sends all of them back.
     let much = vec![7; 64 << 20];
-    drop(patiently("the end of the tunnel", stream.write_all(&much), || "open").await);
+    drop(wait_until("the end of the tunnel", stream.write_all(&much), || "open").await);
     gateway
-        .says("why", |line: &LogLine| line.message() == "tunnel.ended" && line.text().contains("idle"))
+        .wait_line("why", |line: &LogLine| line.message() == "tunnel.ended" && line.text().contains("idle"))
         .await;
 }
 
@@ -75,7 +75,7 @@ async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
     let gateway = Gateway::start(&policy).await;
     let mut stream = opened(&gateway, "/pay/7").await;
     gateway.signal(Signal::TERM);
-    gateway.becomes_unready().await;
+    gateway.wait_unready().await;
     stream.write_all(b"still here").await.expect("open");
     hears(&mut stream, "still here").await;
     ends(&mut stream).await;
@@ -111,7 +111,7 @@ async fn cut_by_the_drain(client: TunnelClient) {
     let (gateway, other) = Gateway::start_both(&ours("gw-1"), &ours("gw-2")).await;
     let mut stream = opened(&gateway, "/pay/stays").await;
     gateway.signal(Signal::TERM);
-    gateway.becomes_unready().await;
+    gateway.wait_unready().await;
     let wrote = Instant::now();
     stream.write_all(b"still here").await.expect("open");
     hears(&mut stream, "still here").await;
@@ -195,7 +195,7 @@ async fn a_side_that_resets_ends_the_tunnel_and_frees_the_key_at_once() {
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         hears(&mut stream, "hello").await;
         stream.write_all(b"x").await.expect("connected");
-        let ended = patiently("the end", stream.read(&mut [0; 8]), || gateway.log()).await;
+        let ended = wait_until("the end", stream.read(&mut [0; 8]), || gateway.log()).await;
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     }
     // The client resets. The service is told, and then it is done.

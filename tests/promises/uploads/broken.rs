@@ -10,7 +10,7 @@ use fencegate_tests::{
     history::ATTEMPT,
     origin::{Act, Latch, OriginReply, RequestRecord},
     origin_h2::OriginH2,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     site::TestSite,
 };
 use h2::Reason;
@@ -51,7 +51,7 @@ async fn halfway(site: &TestSite, gateway: &Gateway, framing: UploadFraming, pat
     let before = site.origin.count(path);
     let mut upload = Upload::begin(gateway, framing, path, MIB).await;
     upload.send(&body(MIB / 2)).await;
-    site.origin.when("the head of the request", |log| log.on(path).nth(before).map(drop)).await;
+    site.origin.wait_for("the head of the request", |log| log.on(path).nth(before).map(drop)).await;
     upload
 }
 
@@ -61,13 +61,13 @@ async fn broken_off(site: &TestSite, path: &str, n: usize) -> RequestRecord {
         let record = log.on(path).nth(n - 1)?;
         log.ended.contains(&record.connection).then(|| record.clone())
     };
-    site.origin.when("the end of the connection", over).await
+    site.origin.wait_for("the end of the connection", over).await
 }
 
 #[tokio::test]
 async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_the_key_free() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
+    let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
     let mut tokens = Vec::new();
     for (framing, way) in [
         (UploadFraming::Length, CloseKind::Politely),
@@ -88,13 +88,13 @@ async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_
         let next = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{framing:?} {way:?}");
         assert!(gone.elapsed() < Duration::from_secs(3), "{framing:?} {way:?}: took {:?}", gone.elapsed());
-        tokens.push((record.stamped(), next.token().expect("stamped")));
+        tokens.push((record.expect_token(), next.token().expect("stamped")));
     }
     assert!(tokens.iter().all(|(broken, next)| broken.number() < next.number()), "a tenure was used again");
     let retired = |line: &fencegate_tests::gateway::LogLine| {
         line.message() == "tenure.retired" && line.field("why") == "malformed"
     };
-    gateway.says("that the outcome is unknown", retired).await;
+    gateway.wait_line("that the outcome is unknown", retired).await;
 }
 
 /// A client that has its answer may stop sending, and its stream is over.
@@ -107,7 +107,7 @@ async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
         site.origin.script("/pay/7", [Act::AnswerUnread(latch.clone(), OriginReply::ok())]);
         let mut upload = halfway(&site, &gateway, framing, "/pay/7").await;
         assert_eq!(upload.answer().await, (200, "done".to_owned()), "{framing:?}");
-        latch.let_go();
+        latch.release();
         let record = broken_off(&site, "/pay/7", n + 1).await;
         assert!(record.whole.is_none(), "{framing:?}: it looked complete");
     }
@@ -146,19 +146,19 @@ async fn over_http2_to_the_upstream_half_a_body_does_not_look_complete_either() 
         (UploadFraming::Chunked, CloseKind::WithReset),
         (UploadFraming::Http2, CloseKind::EndingItsStream(Reason::NO_ERROR)),
     ] {
-        let before = origin.on("/pay/7").len();
+        let before = origin.requests_on("/pay/7").len();
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
         upload.send(&body(MIB / 2)).await;
         let begun = async {
-            while origin.on("/pay/7").len() == before {
+            while origin.requests_on("/pay/7").len() == before {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        patiently("the head of the request", begun, || gateway.log()).await;
+        wait_until("the head of the request", begun, || gateway.log()).await;
         leave(upload, way);
         let next = gateway.send(&TestRequest::post("/pay/7").body(body(MIB))).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{framing:?}");
-        let whole: Vec<bool> = origin.on("/pay/7")[before..].iter().map(|got| got.whole).collect();
+        let whole: Vec<bool> = origin.requests_on("/pay/7")[before..].iter().map(|got| got.whole).collect();
         assert_eq!(whole, [false, true], "{framing:?}: half of it looked complete");
     }
 }
@@ -224,7 +224,7 @@ async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_
         upload.send(&body).await;
         upload.answer().await
     });
-    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    site.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
     let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(next.status, 200, "not given on");
     assert!(began.elapsed() < Duration::from_secs(6), "held for {:?}", began.elapsed());
@@ -243,7 +243,7 @@ async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
         let site = TestSite::fresh().await;
         let relay = Relay::start(site.zookeeper).expect("a relay");
         let policy = streaming(site.policy("gw-1"))
-            .through(relay.address())
+            .with_zookeeper(relay.address())
             .with("/listeners/public/timeouts/request_body", "10s")
             .with("/upstreams/ledger/fencing", level);
         let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
@@ -252,7 +252,7 @@ async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
         drop(relay);
         assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
         let (cut, second) = (broken_off(&site, "/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
-        assert!(cut.whole.is_none() && cut.stamped() < second.stamped(), "{level}: {cut:?}");
+        assert!(cut.whole.is_none() && cut.expect_token() < second.expect_token(), "{level}: {cut:?}");
         let late = site.origin.log().bytes_since("gw-1", second.arrived);
         assert!(late.is_empty(), "{level}: {} bytes came when the key was another's", late.len());
         let (status, outcome) = upload.answer().await;
@@ -279,14 +279,14 @@ async fn a_streamed_dispatch_that_a_guard_refuses_as_stale_is_not_sent_once_more
     victim.signal(Signal::STOP);
     assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
     hold.release();
-    guard.decides("stale", 1.0).await;
+    guard.wait_decisions("stale", 1.0).await;
     victim.signal(Signal::CONT);
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "fenced"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
-    victim.becomes_ready().await;
+    victim.wait_ready().await;
     tokio::time::sleep(QUIET).await;
-    assert_eq!(guard.decided("stale").await, 1.0);
+    assert_eq!(guard.decision_count("stale").await, 1.0);
     assert_eq!(guarded.site.origin.log().records.len(), 1, "only the next one's was executed");
 }
 
@@ -299,7 +299,8 @@ async fn a_guard_that_takes_no_body_so_large_is_the_answer() {
     let small = gateway.send(&TestRequest::post("/pay/7").body(body(200 << 10))).await;
     assert_eq!((small.status, small.outcome()), (200, Some(FencingOutcome::Done)));
     let large = TestRequest::post("/pay/7").body(body(MIB));
-    let refused = patiently("an answer", large.to(gateway.public), || gateway.log()).await.expect("answered");
+    let refused =
+        wait_until("an answer", large.send_to(gateway.public), || gateway.log()).await.expect("answered");
     assert_eq!((refused.status, refused.reason().as_str()), (413, "body-too-large"));
     assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
     assert_eq!(guarded.site.origin.log().records.len(), 1);

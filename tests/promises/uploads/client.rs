@@ -3,7 +3,7 @@
 use std::{future::poll_fn, io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use fencegate_tests::{client::RawClient, gateway::Gateway, patience::patiently};
+use fencegate_tests::{client::RawClient, gateway::Gateway, patience::wait_until};
 use h2::{
     Reason, SendStream,
     client::{ResponseFuture, SendRequest},
@@ -110,7 +110,7 @@ impl Upload {
         };
         let mut raw = RawClient::connect(gateway.public).await.expect("listens");
         let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {BYTES}\r\n{announced}\r\n\r\n");
-        raw.say(head).await.expect("connected");
+        raw.send(head).await.expect("connected");
         Self::Raw(raw, framing)
     }
 
@@ -120,12 +120,12 @@ impl Upload {
             Self::Raw(raw, UploadFraming::Chunked) => {
                 for piece in bytes.chunks(16 << 10) {
                     let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
-                    if raw.say(chunk).await.is_err() {
+                    if raw.send(chunk).await.is_err() {
                         return;
                     }
                 }
             }
-            Self::Raw(raw, _) => drop(raw.say(bytes).await),
+            Self::Raw(raw, _) => drop(raw.send(bytes).await),
             Self::Stream(stream) => drop(stream.send(Bytes::copy_from_slice(bytes)).await),
         }
     }
@@ -133,7 +133,7 @@ impl Upload {
     /// Ends the body, and gives the status of the answer and what it says of the outcome.
     pub(super) async fn finish(mut self) -> (u16, String) {
         match &mut self {
-            Self::Raw(raw, UploadFraming::Chunked) => raw.say("0\r\n\r\n").await.expect("connected"),
+            Self::Raw(raw, UploadFraming::Chunked) => raw.send("0\r\n\r\n").await.expect("connected"),
             Self::Raw(..) => {}
             Self::Stream(stream) => stream.body.send_data(Bytes::new(), true).expect("open"),
         }
@@ -144,12 +144,12 @@ impl Upload {
     pub(super) async fn answer(&mut self) -> (u16, String) {
         let (status, outcome) = match self {
             Self::Raw(raw, _) => {
-                let answer = patiently("an answer", raw.answer(), || "none").await.expect("answered");
+                let answer = wait_until("an answer", raw.read_response(), || "none").await.expect("answered");
                 let outcome = answer.field("fencing-outcome").unwrap_or_default().to_owned();
                 (answer.word(1).parse().expect("a status"), outcome)
             }
             Self::Stream(stream) => {
-                let answer = patiently("an answer", &mut stream.answer, || "none").await.expect("answered");
+                let answer = wait_until("an answer", &mut stream.answer, || "none").await.expect("answered");
                 let outcome = answer.headers().get("fencing-outcome");
                 let outcome = outcome.map(|value| value.to_str().expect("a word").to_owned());
                 (answer.status().as_u16(), outcome.unwrap_or_default())

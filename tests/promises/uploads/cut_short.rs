@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
     origin::{Act, Latch},
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     site::TestSite,
     wire::WireMessage,
 };
@@ -34,7 +34,7 @@ async fn goes_on(site: &TestSite, gateway: &Gateway, before: usize, case: &str) 
     assert!(began.elapsed() < Duration::from_secs(2), "{case}: held for {:?}", began.elapsed());
     let cut = site.origin.log().on("/pay/7").nth(before).cloned().expect("it came");
     assert!(
-        next.token().expect("stamped").number() > cut.stamped().number(),
+        next.token().expect("stamped").number() > cut.expect_token().number(),
         "{case}: its tenure was used again"
     );
     assert_eq!(site.origin.count("/pay/7"), before + 2, "{case}: sent again");
@@ -43,7 +43,7 @@ async fn goes_on(site: &TestSite, gateway: &Gateway, before: usize, case: &str) 
 #[tokio::test]
 async fn an_answer_that_breaks_off_while_the_client_still_sends_is_told_as_unknown() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
+    let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
     for words in CUT_SHORT {
         for framing in [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2] {
             let before = site.origin.count("/pay/7");
@@ -61,7 +61,7 @@ async fn an_answer_that_breaks_off_while_the_client_still_sends_is_told_as_unkno
 #[tokio::test]
 async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as_unknown() {
     let site = TestSite::fresh().await;
-    let policy = site.policy("gw-1").cached().with("/listeners/public/limits/max_body", "32MiB");
+    let policy = site.policy("gw-1").with_cached_hold().with("/listeners/public/limits/max_body", "32MiB");
     let gateway = Gateway::start(&policy).await;
     // As what it is: a body of no type is read as a form, too.
     let upload =
@@ -82,15 +82,15 @@ async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as
 async fn a_large_answer_that_breaks_off_while_the_client_still_sends_does_not_look_complete() {
     const BEGUN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nhalf";
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
+    let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
     for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
         let before = site.origin.count("/pay/7");
         site.origin.script("/pay/7", [Act::BreakUnread(BEGUN)]);
         let mut raw = RawClient::connect(gateway.public).await.expect("listens");
         let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
         let piece = if framing.starts_with('C') { String::new() } else { "20000\r\n".to_owned() };
-        raw.say(format!("{head}{piece}{}", "x".repeat(0x20000))).await.expect("connected");
-        let answer = patiently("an end", raw.answer(), || gateway.log()).await;
+        raw.send(format!("{head}{piece}{}", "x".repeat(0x20000))).await.expect("connected");
+        let answer = wait_until("an end", raw.read_response(), || gateway.log()).await;
         let is_unknown = |told: &WireMessage| {
             let outcome = told.field("fencing-outcome").unwrap_or_default();
             told.word(1) == "502" && outcome.starts_with("unknown")
@@ -138,7 +138,7 @@ async fn cut_off(how: CutOff, framing: UploadFraming, answer: Option<&'static st
     site.origin.script("/pay/7", answer.map(|words| Act::BeginUnread(words, at_work.clone())));
     let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
     upload.send(&body(MIB / 2)).await;
-    site.origin.when("the head of the request", |log| log.on("/pay/7").next().map(drop)).await;
+    site.origin.wait_for("the head of the request", |log| log.on("/pay/7").next().map(drop)).await;
     let stays = if how == CutOff::ByItsClient {
         tokio::time::sleep(QUIET).await;
         upload.reset();
@@ -149,7 +149,7 @@ async fn cut_off(how: CutOff, framing: UploadFraming, answer: Option<&'static st
     let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(next.status, 200, "{how:?} {framing:?} {answer:?}: {next:?}");
     drop(stays);
-    at_work.let_go();
+    at_work.release();
     let log = site.origin.log();
     let [cut, second] = [0, 1].map(|n| log.on("/pay/7").nth(n).expect("it came").clone());
     let pieces = log.pieces.iter().filter(|piece| piece.connection == cut.connection);

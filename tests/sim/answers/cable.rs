@@ -20,7 +20,7 @@ pub(super) struct TcpCable {
 
 impl TcpCable {
     /// Call it inside a `LocalSet`.
-    pub(super) fn to(server: SocketAddr) -> Self {
+    pub(super) fn start(server: SocketAddr) -> Self {
         let bound = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         bound.set_nonblocking(true).expect("a listener can be switched");
         let address = bound.local_addr().expect("bound above");

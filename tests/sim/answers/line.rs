@@ -20,17 +20,17 @@ impl AnswerLine {
         Self(vec![AnswerPart::Text(text.into())])
     }
 
-    pub(super) fn and(mut self, text: impl Into<String>) -> Self {
+    pub(super) fn with_text(mut self, text: impl Into<String>) -> Self {
         self.0.push(AnswerPart::Text(text.into()));
         self
     }
 
-    pub(super) fn and_line(mut self, line: Self) -> Self {
+    pub(super) fn with_line(mut self, line: Self) -> Self {
         self.0.extend(line.0);
         self
     }
 
-    pub(super) fn and_seen(mut self, seen: NodeStat) -> Self {
+    pub(super) fn with_stat(mut self, seen: NodeStat) -> Self {
         self.0.extend([
             AnswerPart::Text(format!(" version {} by ", seen.version)),
             AnswerPart::Owner(seen.owner),
@@ -40,8 +40,8 @@ impl AnswerLine {
     }
 
     /// Adds the fault without its explanation, which may differ.
-    pub(super) fn and_fault(self, fault: &ZkError) -> Self {
-        self.and(match fault {
+    pub(super) fn with_fault(self, fault: &ZkError) -> Self {
+        self.with_text(match fault {
             ZkError::Refused(_) => "refused".to_owned(),
             ZkError::Ambiguous(_) => "ambiguous".to_owned(),
             definite => format!("{definite:?}"),
@@ -50,7 +50,7 @@ impl AnswerLine {
 }
 
 /// `sessions` in the order in which they were made.
-pub(super) fn rendered(lines: &[AnswerLine], sessions: &[i64]) -> Vec<String> {
+pub(super) fn render(lines: &[AnswerLine], sessions: &[i64]) -> Vec<String> {
     let words = || lines.iter().flat_map(|line| &line.0);
     let transactions: BTreeSet<i64> = words()
         .filter_map(|word| if let AnswerPart::Transaction(zxid) = word { Some(*zxid) } else { None })

@@ -14,7 +14,7 @@ use fencegate_lock::session::link::{
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
 use super::{
-    line::{AnswerLine, rendered},
+    line::{AnswerLine, render},
     script::{SESSIONS, ScriptStep, SessionOperation, TransactionStep},
 };
 
@@ -48,7 +48,7 @@ pub(super) async fn play<S: TestBackend>(site: &S, root: &str, script: &[ScriptS
     for who in 0..SESSIONS {
         stage.close(who).await;
     }
-    rendered(&stage.lines, &stage.sessions)
+    render(&stage.lines, &stage.sessions)
 }
 
 struct ScriptRunner<'a, S: TestBackend> {
@@ -96,7 +96,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
     ) {
         let link = self.link(who).await;
         self.site.cut(who);
-        becomes(&*link, ConnectionState::Disconnected).await;
+        wait_state(&*link, ConnectionState::Disconnected).await;
         let asked = self.ask(who, queued).await;
         for (other, op) in meanwhile {
             let answers = self.ask(*other, std::slice::from_ref(op)).await;
@@ -104,7 +104,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
             self.look_at_watches(Some(who)).await;
         }
         self.site.plug(who);
-        becomes(&*link, ConnectionState::Connected).await;
+        wait_state(&*link, ConnectionState::Connected).await;
         self.hear(who, asked).await;
         self.look_at_watches(None).await;
     }
@@ -141,7 +141,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
         let waits = |who| Some(who) != away && self.watches.iter().any(|watching| watching.who == who);
         let links = (0..SESSIONS).filter(|who| waits(*who)).filter_map(|who| self.links[who].as_ref());
         // All questions are sent here.
-        let asked: Vec<_> = links.map(|link| link.seen(&self.root)).collect();
+        let asked: Vec<_> = links.map(|link| link.stat(&self.root)).collect();
         for answer in asked {
             answer.await.expect("the session lives");
         }
@@ -167,7 +167,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
     }
 }
 
-pub(super) async fn becomes(link: &impl ZkClient, state: ConnectionState) {
+pub(super) async fn wait_state(link: &impl ZkClient, state: ConnectionState) {
     while link.state() != state {
         link.state_changed().await;
     }
@@ -177,8 +177,8 @@ pub(super) async fn becomes(link: &impl ZkClient, state: ConnectionState) {
 async fn perform<L: ZkClient>(link: Rc<L>, root: Rc<str>, op: SessionOperation) -> OperationAnswer {
     let asked = AnswerLine::text(format!("{op:?}: "));
     match answer(&*link, &root, &op).await {
-        Ok((line, watch)) => (asked.and_line(line), watch),
-        Err(fault) => (asked.and_fault(&fault), None),
+        Ok((line, watch)) => (asked.with_line(line), watch),
+        Err(fault) => (asked.with_fault(&fault), None),
     }
 }
 
@@ -191,7 +191,7 @@ async fn answer<L: ZkClient>(
     let line = match op {
         SessionOperation::Create(path, kind) => {
             let created = link.create(&at(path), b"new", *kind).await?;
-            AnswerLine::text(format!("number {}", created.sequence)).and_seen(created.seen)
+            AnswerLine::text(format!("number {}", created.sequence)).with_stat(created.stat)
         }
         SessionOperation::Delete(path) => {
             link.delete(&at(path)).await?;
@@ -207,7 +207,7 @@ async fn answer<L: ZkClient>(
         SessionOperation::Seen(path) => seen(link, &at(path)).await?,
         SessionOperation::Data(path) => {
             let (data, seen) = link.data(&at(path)).await?;
-            AnswerLine::text(String::from_utf8_lossy(&data)).and_seen(seen)
+            AnswerLine::text(String::from_utf8_lossy(&data)).with_stat(seen)
         }
         SessionOperation::Watch(path) => {
             let watch = link.watch(&at(path)).await?;
@@ -247,19 +247,19 @@ async fn commit<L: ZkClient>(
     let made = match link.commit(&steps).await {
         Ok(made) => made,
         Err(MultiError { step, fault }) => {
-            return Ok(AnswerLine::text(format!("failed in step {step:?}: ")).and_fault(&fault));
+            return Ok(AnswerLine::text(format!("failed in step {step:?}: ")).with_fault(&fault));
         }
     };
     let mut line = AnswerLine::text(format!("{} steps done", made.len()));
     for path in made.into_iter().flatten() {
-        line = line.and(format!("; {} ", relative(root, &path))).and_line(seen(link, &path).await?);
+        line = line.with_text(format!("; {} ", relative(root, &path))).with_line(seen(link, &path).await?);
     }
     Ok(line)
 }
 
 async fn seen<L: ZkClient>(link: &L, path: &str) -> Result<AnswerLine, ZkError> {
-    let seen = link.seen(path).await?;
-    Ok(seen.map_or_else(|| AnswerLine::text("is not"), |seen| AnswerLine::text("is").and_seen(seen)))
+    let seen = link.stat(path).await?;
+    Ok(seen.map_or_else(|| AnswerLine::text("is not"), |seen| AnswerLine::text("is").with_stat(seen)))
 }
 
 fn relative(root: &str, path: &str) -> String {

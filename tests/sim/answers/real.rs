@@ -26,7 +26,7 @@ impl RealBackend {
         let server = zookeeper::shared();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let tasks = LocalSet::new();
-        let plugs = async { Rc::new(RealCables(std::array::from_fn(|_| TcpCable::to(server)))) };
+        let plugs = async { Rc::new(RealCables(std::array::from_fn(|_| TcpCable::start(server)))) };
         let plugs = tasks.block_on(&runtime, plugs);
         Self { runtime, tasks, plugs }
     }
@@ -42,7 +42,8 @@ impl TestBackend for RealCables {
 
     fn client(&self, who: usize, timeout: Duration) -> Servers {
         let policy = plan("script", self.0[who].address(), Duration::from_secs(2)).zookeeper;
-        Servers::of(&plan::ZooKeeperSettings { session_timeout: timeout, ..policy }).expect("no files")
+        Servers::from_policy(&plan::ZooKeeperSettings { session_timeout: timeout, ..policy })
+            .expect("no files")
     }
 
     fn cut(&self, who: usize) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_lock::session::link::{ConnectionState, NodeKind, ZkClient, ZkConnector};
 use tokio::time::Instant;
 
-use super::play::{TestBackend, becomes};
+use super::play::{TestBackend, wait_state};
 
 /// Both times are counted from the cut.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ pub(super) async fn fall_silent<S: TestBackend>(site: &S) -> SilenceTimes {
         cut.elapsed()
     };
     let client_over = async {
-        becomes(&silent, ConnectionState::Ended).await;
+        wait_state(&silent, ConnectionState::Ended).await;
         cut.elapsed()
     };
     let (node_gone, client_over) = tokio::join!(node_gone, client_over);
-    assert_eq!(other.seen("/silent").await, Ok(None), "the watch fired because the node went");
+    assert_eq!(other.stat("/silent").await, Ok(None), "the watch fired because the node went");
     site.plug(0);
     SilenceTimes { node_gone, client_over }
 }

@@ -44,7 +44,7 @@ fn locks_of_many_keys_that_come_back_often_take_half_as_many_steps() {
         let counted = Rc::<Cell<usize>>::default();
         let (steps, tally) = (counted.clone(), Rc::<RefCell<RequestCounts>>::default());
         let counting = tally.clone();
-        bench.doctor.rules(move |asked| {
+        bench.doctor.set_rule(move |asked| {
             if is_of_locks(asked) {
                 counting.borrow_mut().counts(asked);
             }

@@ -6,7 +6,9 @@ use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use fencegate_policies::plan::Hold;
 use tokio::time::{Instant, sleep};
 
-use super::stage::{DELAY, HOLDS, SOON, T, ensemble, gateway, is_last_word, once, parent, send, take, took};
+use super::stage::{
+    DELAY, HOLDS, SOON, T, ensemble, gateway, is_last_word, once, parent, send, take, timed_take,
+};
 use crate::{
     doctored::{RequestFate, SessionRequest, throttled, unanswered},
     simulated,
@@ -25,7 +27,7 @@ fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
         // Removals of the node, and whatever was asked of its key since the first one.
         let asked = Rc::new(Cell::new((0, 0)));
         let counted = asked.clone();
-        doctor.rules(move |what| {
+        doctor.set_rule(move |what| {
             let of_it = |step: &MultiOp<'_>| matches!(step, MultiOp::Delete { path, .. } if *path == node);
             let removes = matches!(what, SessionRequest::Commit { steps } if steps.iter().any(of_it));
             let makes = matches!(what, SessionRequest::Create { .. });
@@ -36,7 +38,7 @@ fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
             RequestFate::Passes
         });
         let elsewhere = async {
-            let (waited, tenure) = took(&other, HOLDS[1]).await;
+            let (waited, tenure) = timed_take(&other, HOLDS[1]).await;
             sleep(SOON / 4).await;
             // A look at the new node, a list, and a watch on the node before it.
             assert_eq!(asked.get(), (1, 3));
@@ -45,7 +47,7 @@ fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
         };
         let here = async {
             sleep(T / 4).await;
-            took(&one, HOLDS[1]).await
+            timed_take(&one, HOLDS[1]).await
         };
         let leaves = async {
             sleep(T / 2).await;
@@ -56,7 +58,7 @@ fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
         send(tenure, true);
         sleep(SOON).await;
         assert_eq!(asked.get().0, 1, "it was removed once");
-        doctor.rules(|_| RequestFate::Passes);
+        doctor.set_rule(|_| RequestFate::Passes);
         one.stop().await;
         other.stop().await;
     });
@@ -96,7 +98,7 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
         other.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
         let tried = Rc::new(Cell::new(0));
         let counted = tried.clone();
-        doctor.rules(move |asked| match asked {
+        doctor.set_rule(move |asked| match asked {
             SessionRequest::Commit { steps } if is_last_word(steps) => {
                 counted.set(counted.get() + 1);
                 assert!(counted.get() < 100, "without a pause");
@@ -107,7 +109,7 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
         send(held, true);
         sleep(T).await;
         assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());
-        doctor.rules(|_| RequestFate::Passes);
+        doctor.set_rule(|_| RequestFate::Passes);
         sleep(T).await;
         assert_eq!(other.children(&parent()).await.expect("it stays").len(), 1, "ours is gone");
         one.stop().await;
@@ -123,7 +125,7 @@ fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
             for hold in HOLDS {
                 let held = take(&one, hold).await;
                 let asked = once(&doctor, is_last_word, fate.clone());
-                let (next, ()) = tokio::join!(took(&other, hold), async {
+                let (next, ()) = tokio::join!(timed_take(&other, hold), async {
                     sleep(T / 4).await;
                     send(held, true);
                 });
@@ -132,7 +134,7 @@ fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
                 // The repeated write finds the node gone, and so changes nothing of the next holder's record.
                 sleep(SOON).await;
                 send(next.1, false);
-                let (waited, tenure) = took(&one, hold).await;
+                let (waited, tenure) = timed_take(&one, hold).await;
                 assert!(waited >= DELAY, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
                 sleep(T).await;

@@ -9,7 +9,7 @@ use fencegate_lock::{
 use fencegate_policies::plan::Hold;
 use tokio::time::{Instant, sleep};
 
-use super::stage::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, took};
+use super::stage::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, timed_take};
 use crate::{doctored::key, simulated};
 
 #[test]
@@ -46,7 +46,7 @@ fn the_record_of_a_holder_is_shown_to_whoever_looks_at_its_key() {
         let held = take(&locks, Hold::Strict).await;
         let epoch = held.first_token().expect("nothing was sent yet").number();
         let look = async || {
-            let shown = locks.keeper.record_of(&key("a")).await.expect("it can be read");
+            let shown = locks.keeper.grant_record(&key("a")).await.expect("it can be read");
             shown.map(|record| (record.epoch, record.is_held()))
         };
         assert_eq!(look().await, Some((epoch, true)));
@@ -67,8 +67,8 @@ fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is
         send(take(&locks, Hold::Strict).await, true);
         sleep(T).await;
         for (record, stays) in [
-            (GrantRecord::clean().bytes(), false),
-            (GrantRecord::held(7, DELAY).bytes(), false),
+            (GrantRecord::clean().to_bytes(), false),
+            (GrantRecord::held(7, DELAY).to_bytes(), false),
             (br#"{"format":2}"#.to_vec(), true),
             (b"what is this".to_vec(), true),
         ] {
@@ -77,7 +77,7 @@ fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is
             sleep(DELAY + T * 5).await;
             assert_eq!(parents(&ensemble) == [parent()], stays, "{}", String::from_utf8_lossy(&record));
             if stays {
-                let told = locks.delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
+                let told = locks.acquire_delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
                 assert!(matches!(told, Err(AcquireError::Service(_))), "{told:?}");
                 raw.delete(&parent()).await.expect("nobody is below it");
             }
@@ -94,9 +94,9 @@ fn a_record_outlives_holders_who_know_nothing_of_it() {
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         send(take(&one, Hold::Strict).await, false);
         let plain = other.acquire(&["a"], Hold::Strict).await.expect("it does not look");
-        plain.known();
+        plain.mark_settled();
         drop(plain);
-        let (waited, tenure) = took(&other, Hold::Strict).await;
+        let (waited, tenure) = timed_take(&other, Hold::Strict).await;
         assert!(waited >= DELAY, "{waited:?}");
         send(tenure, true);
         one.stop().await;
@@ -115,14 +115,14 @@ fn a_parent_that_would_go_by_itself_is_replaced_before_anything_is_written_to_it
             let plain = one.acquire(&["a"], Hold::Strict).await.expect("free");
             let (held, ()) = tokio::join!(take(&other, hold), async {
                 sleep(T).await;
-                plain.known();
+                plain.mark_settled();
                 drop(plain);
             });
             held.dispatch().expect("it holds");
-            assert!(ensemble.seen(&parent()).is_some_and(|seen| seen.version > 0), "a record is there");
+            assert!(ensemble.stat(&parent()).is_some_and(|seen| seen.version > 0), "a record is there");
             drop(held);
             ensemble.remove_empty_containers();
-            let (waited, tenure) = took(&one, hold).await;
+            let (waited, tenure) = timed_take(&one, hold).await;
             assert!(waited >= DELAY, "{hold:?}: {waited:?}");
             send(tenure, true);
             drop(doctor);

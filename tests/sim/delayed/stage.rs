@@ -33,23 +33,23 @@ pub(super) fn ensemble() -> SimEnsemble {
 pub(super) async fn gateway(ensemble: &SimEnsemble) -> (FaultInjector, LockSide) {
     let doctor = FaultInjector::new();
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    let locks = LockSide::over(library).await;
+    let locks = LockSide::new(library).await;
     (doctor, locks)
 }
 
 pub(super) async fn take(locks: &LockSide, hold: Hold) -> GrantGuard {
-    locks.delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
+    locks.acquire_delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
 }
 
 /// Sends a dispatch. `known`: whether its outcome is known.
 pub(super) fn send(tenure: GrantGuard, known: bool) {
     tenure.dispatch().expect("it holds");
     if known {
-        tenure.known();
+        tenure.mark_settled();
     }
 }
 
-pub(super) async fn took(locks: &LockSide, hold: Hold) -> (Duration, GrantGuard) {
+pub(super) async fn timed_take(locks: &LockSide, hold: Hold) -> (Duration, GrantGuard) {
     let began = Instant::now();
     let tenure = take(locks, hold).await;
     (began.elapsed(), tenure)
@@ -93,7 +93,7 @@ pub(super) fn once(
 ) -> Rc<Cell<bool>> {
     let done = Rc::new(Cell::new(false));
     let told = done.clone();
-    doctor.rules(move |asked| match asked {
+    doctor.set_rule(move |asked| match asked {
         SessionRequest::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
         _ => RequestFate::Passes,
     });

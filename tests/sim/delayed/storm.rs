@@ -48,7 +48,7 @@ fn executions_that_end_within_the_delay_never_overlap() {
 }
 
 async fn play(seed: u64, seen: Rc<DelayCounts>) {
-    let dice = Rc::new(SeededRng::seeded(seed));
+    let dice = Rc::new(SeededRng::new(seed));
     let settings = EnsembleSettings {
         latency: Duration::ZERO..Duration::from_millis(2),
         containers: Duration::from_secs(1),
@@ -60,7 +60,7 @@ async fn play(seed: u64, seen: Rc<DelayCounts>) {
     for _ in 0..GATEWAYS {
         let doctor = FaultInjector::new();
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        gateways.push((doctor, Rc::new(LockSide::over(library).await)));
+        gateways.push((doctor, Rc::new(LockSide::new(library).await)));
     }
     let end = Instant::now() + RAGES;
     let callers: Vec<_> = (0..CALLERS)
@@ -84,7 +84,7 @@ async fn play(seed: u64, seen: Rc<DelayCounts>) {
 async fn call(locks: Rc<LockSide>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, end: Instant) {
     while Instant::now() < end {
         let (hold, wait) = (*dice.one_of(&HOLDS), *dice.one_of(&[Duration::ZERO, T, DELAY * 3]));
-        let tenure = match locks.delayed(&["a"], hold, wait, Some(DELAY)).await {
+        let tenure = match locks.acquire_delayed(&["a"], hold, wait, Some(DELAY)).await {
             Ok(tenure) => tenure,
             Err(why) => {
                 if let AcquireError::Delayed(_) = why {
@@ -97,7 +97,7 @@ async fn call(locks: Rc<LockSide>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, e
         let mut known = true;
         while let Some(dispatch) = tenure.dispatch() {
             // The last byte is written here, unless the proof has ended.
-            if !dispatch.evidence.holds(locks.clock.now()) {
+            if !dispatch.validity.holds(locks.clock.now()) {
                 break;
             }
             let ends = spawn_local(execute(seen.clone(), dice.within(&(Duration::ZERO..DELAY * 9 / 10))));
@@ -112,7 +112,7 @@ async fn call(locks: Rc<LockSide>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, e
             }
         }
         if known {
-            tenure.known();
+            tenure.mark_settled();
         }
     }
 }
@@ -141,7 +141,7 @@ async fn rage(
     }
     ensemble.recover();
     for (doctor, _) in gateways {
-        doctor.wire().flow();
+        doctor.wire().resume();
         doctor.wire().reconnect();
     }
 }
@@ -160,7 +160,7 @@ async fn strike(ensemble: &SimEnsemble, wire: &Rc<Wire>, dice: &SeededRng, lasts
         6 => {
             wire.stall(*dice.one_of(&[Direction::ToServer, Direction::ToClient, Direction::Both]));
             sleep(lasts).await;
-            wire.flow();
+            wire.resume();
         }
         _ => {
             ensemble.fail();

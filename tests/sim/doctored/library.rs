@@ -44,7 +44,7 @@ impl FaultInjector {
         }))
     }
 
-    pub(crate) fn rules(&self, rule: impl FnMut(SessionRequest<'_>) -> RequestFate + 'static) {
+    pub(crate) fn set_rule(&self, rule: impl FnMut(SessionRequest<'_>) -> RequestFate + 'static) {
         *self.0.rule.borrow_mut() = Box::new(rule);
     }
 
@@ -61,7 +61,7 @@ impl FaultInjector {
     }
 
     /// Operations that were asked of a session whose task had ended.
-    pub(crate) fn asked_in_vain(&self) -> u32 {
+    pub(crate) fn failed_requests(&self) -> u32 {
         self.0.asked.get()
     }
 
@@ -134,8 +134,8 @@ impl ZkClient for FaultySession {
     fn timeout(&self) -> Duration {
         self.session.timeout()
     }
-    fn granted(&self) -> Option<Duration> {
-        self.session.granted()
+    fn granted_timeout(&self) -> Option<Duration> {
+        self.session.granted_timeout()
     }
     fn state(&self) -> ConnectionState {
         match self.doctor.gone(self.session.id()) {
@@ -161,9 +161,9 @@ impl ZkClient for FaultySession {
         let instead = self.asks(SessionRequest::Create { path, kind }).await?;
         told(self.session.create(path, data, kind).await, instead)
     }
-    async fn create_like(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
+    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
         let instead = self.asks(SessionRequest::Create { path, kind }).await?;
-        told(self.session.create_like(path, above, kind).await, instead)
+        told(self.session.create_with_acl_of(path, above, kind).await, instead)
     }
     async fn delete(&self, path: &str) -> Result<(), ZkError> {
         let instead = self.asks(SessionRequest::Delete { path }).await?;
@@ -177,9 +177,9 @@ impl ZkClient for FaultySession {
         let instead = self.asks(SessionRequest::ChildrenOf { paths }).await?;
         told(self.session.children_of(paths).await, instead)
     }
-    async fn seen(&self, path: &str) -> Result<Option<NodeStat>, ZkError> {
+    async fn stat(&self, path: &str) -> Result<Option<NodeStat>, ZkError> {
         let instead = self.asks(SessionRequest::Other { path }).await?;
-        told(self.session.seen(path).await, instead)
+        told(self.session.stat(path).await, instead)
     }
     async fn data(&self, path: &str) -> Result<(Vec<u8>, NodeStat), ZkError> {
         let instead = self.asks(SessionRequest::Data { path }).await?;

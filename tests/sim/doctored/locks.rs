@@ -7,7 +7,7 @@ use fencegate_lock::{
     session::{nameplate::LocalMember, settings::SessionSettings},
     state::TokenHistory,
     tenures::{
-        keeper::{AcquireError, LockManager, keeper},
+        keeper::{AcquireError, LockManager, lock_manager},
         tenure::GrantGuard,
         wish::{LockRequest, WaitPlace},
     },
@@ -47,14 +47,14 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Session
     SessionSettings {
         policy: plan.zookeeper.clone(),
         gateway: "gw".to_owned(),
-        member: LocalMember::of(plan.fingerprint),
+        member: LocalMember::new(plan.fingerprint),
         init: true,
-        complaints: Arc::default(),
+        log_dedup: Arc::default(),
         sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
-        memory: Arc::<TokenHistory>::default(),
+        token_history: Arc::<TokenHistory>::default(),
         clock,
-        randomness: Arc::new(SeededRng::seeded(SEED)),
-        metrics: Metrics::of_gateway(&plan).session(0),
+        randomness: Arc::new(SeededRng::new(SEED)),
+        metrics: Metrics::for_gateway(&plan).session(0),
     }
 }
 
@@ -69,18 +69,18 @@ pub(crate) struct LockSide {
 
 impl LockSide {
     /// Returns when there is a session.
-    pub(crate) async fn over(library: FaultyClient) -> Self {
-        Self::numbered_to(library, fencegate_lock::bounds::SEQUENCE_LIMIT).await
+    pub(crate) async fn new(library: FaultyClient) -> Self {
+        Self::with_sequence_limit(library, fencegate_lock::bounds::SEQUENCE_LIMIT).await
     }
 
     /// Lock nodes with numbers above `sequence_limit` never hold.
-    pub(crate) async fn numbered_to(library: FaultyClient, sequence_limit: u32) -> Self {
+    pub(crate) async fn with_sequence_limit(library: FaultyClient, sequence_limit: u32) -> Self {
         let (clock, timeout, stop) = (clock(), library.timeout, CancellationToken::new());
-        let (keeper, desks) = keeper(clock.clone(), 1);
+        let (keeper, desks) = lock_manager(clock.clone(), 1);
         let desk = desks.into_iter().next().expect("one session");
         // Two gateways draw different names for their attempts.
         let seed = SEED + library.ensemble.sessions().len() as u64;
-        let randomness = Arc::new(SeededRng::seeded(seed));
+        let randomness = Arc::new(SeededRng::new(seed));
         let settings =
             Rc::new(SessionSettings { randomness, sequence_limit, ..settings(clock.clone(), timeout) });
         let desk = spawn_local(desk.run(library, settings, stop.clone()));
@@ -110,7 +110,7 @@ impl LockSide {
     }
 
     /// As for a service where nobody compares tokens: a dispatch may go on for `delay`.
-    pub(crate) async fn delayed(
+    pub(crate) async fn acquire_delayed(
         &self,
         names: &[&str],
         hold: Hold,

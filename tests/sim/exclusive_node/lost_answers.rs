@@ -40,10 +40,10 @@ struct FaultFixture {
 
 impl FaultFixture {
     async fn set(before: PriorHolder) -> Self {
-        let stage = Rc::new(NodeFixture::set().await);
+        let stage = Rc::new(NodeFixture::new().await);
         let plain = Rc::new(stage.plain().await);
         if before == PriorHolder::Program {
-            plain.takes().await;
+            plain.wait_taken().await;
         }
         Self { stage, plain, gone: CancellationToken::new(), struck: Rc::default() }
     }
@@ -52,7 +52,7 @@ impl FaultFixture {
     fn happens(&self, accident: StepFault, at: u32) {
         let (stage, plain, gone) = (self.stage.clone(), self.plain.clone(), self.gone.clone());
         let (mut count, struck) = (0, self.struck.clone());
-        self.stage.doctor.rules(move |asked| {
+        self.stage.doctor.set_rule(move |asked| {
             if is_heartbeat(asked) || struck.get() {
                 return RequestFate::Passes;
             }
@@ -81,11 +81,11 @@ impl FaultFixture {
     async fn theirs(plain: Rc<PlainProgram>, before: PriorHolder) -> i64 {
         sleep(Duration::from_millis(200)).await;
         if before == PriorHolder::Program {
-            plain.gives_back().await;
+            plain.release().await;
         }
         // Our request has its turn in this time.
         sleep(Duration::from_millis(200)).await;
-        plain.takes().await
+        plain.wait_taken().await
     }
 
     /// Takes the lock, holds it for a while, and gives it back. `Err`: the lock was not granted.
@@ -95,7 +95,7 @@ impl FaultFixture {
         if granted.is_ok() {
             let removed = Cell::new(false);
             let gone = |_: &str| removed.set(true);
-            drop(timeout(T / 2, ours.watch_own(&gone)).await);
+            drop(timeout(T / 2, ours.watch_own_node(&gone)).await);
         }
         timeout(T * 20, ours.clear()).await.expect("giving back ends");
         granted.map(|grant| grant.epoch)

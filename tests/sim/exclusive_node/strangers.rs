@@ -2,7 +2,7 @@
 
 use super::{
     Cell, Duration, MultiOp, NODE, NodeFixture, NodeKind, Rc, SessionRequest, T, WaitingRequest, ZkClient,
-    makes, simulated, sleep, spawn_local, timeout,
+    creates_node, simulated, sleep, spawn_local, timeout,
 };
 use crate::doctored::{RequestFate, throttled, unanswered};
 
@@ -16,17 +16,17 @@ fn removes(asked: SessionRequest<'_>) -> bool {
 #[test]
 fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let plain = Rc::new(stage.plain().await);
         let (ours, _) = stage.held().await;
         let lost = Rc::new(Cell::new(0));
         let counted = lost.clone();
-        stage.doctor.rules(move |asked| match removes(asked) {
+        stage.doctor.set_rule(move |asked| match removes(asked) {
             true if counted.replace(counted.get() + 1) < 3 => RequestFate::Done(unanswered()),
             _ => RequestFate::Passes,
         });
         let next = plain.clone();
-        let taken = spawn_local(async move { next.takes().await });
+        let taken = spawn_local(async move { next.wait_taken().await });
         ours.clear().await;
         drop(ours);
         let theirs = timeout(T, taken).await.expect("it is given back").expect("no panic");
@@ -42,10 +42,10 @@ fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
 #[test]
 fn a_delete_that_was_not_done_is_asked_for_again() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let (ours, _) = stage.held().await;
         let lost = Cell::new(0);
-        stage.doctor.rules(move |asked| match removes(asked) {
+        stage.doctor.set_rule(move |asked| match removes(asked) {
             true if lost.replace(lost.get() + 1) < 3 => RequestFate::Refused(unanswered()),
             _ => RequestFate::Passes,
         });
@@ -62,16 +62,16 @@ fn a_delete_that_was_not_done_is_asked_for_again() {
 fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
     for written in 0..2 {
         simulated::run(async move {
-            let stage = NodeFixture::set().await;
+            let stage = NodeFixture::new().await;
             let plain = stage.plain().await;
             let (ours, _) = stage.held().await;
             let (watching, gone) = (Rc::new(ours), Rc::new(Cell::new(false)));
             let (watched, told) = (watching.clone(), gone.clone());
-            let watch = spawn_local(async move { watched.watch_own(&|_| told.set(true)).await });
+            let watch = spawn_local(async move { watched.watch_own_node(&|_| told.set(true)).await });
             sleep(T).await;
             assert!(!gone.get(), "nothing has happened");
             stage.ensemble.steal(NODE);
-            let theirs = plain.takes().await;
+            let theirs = plain.wait_taken().await;
             for _ in 0..written {
                 let steps = [MultiOp::Set { path: NODE, data: b"host-7" }];
                 plain.0.commit(&steps).await.expect("its own");
@@ -93,14 +93,14 @@ fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
 fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
     for node in [true, false] {
         simulated::run(async move {
-            let stage = NodeFixture::set().await;
+            let stage = NodeFixture::new().await;
             let plain = stage.plain().await;
             let (ours, _) = stage.held().await;
             stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
             let mut theirs = None;
             if node {
                 stage.ensemble.steal(NODE);
-                theirs = Some(plain.takes().await);
+                theirs = Some(plain.wait_taken().await);
             }
             ours.clear().await;
             drop(ours);
@@ -114,12 +114,12 @@ fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
 #[test]
 fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
         let (ours, _) = stage.held().await;
         let (watching, gone) = (Rc::new(ours), Rc::new(Cell::new(false)));
         let (watched, told) = (watching.clone(), gone.clone());
-        let watch = spawn_local(async move { watched.watch_own(&|_| told.set(true)).await });
+        let watch = spawn_local(async move { watched.watch_own_node(&|_| told.set(true)).await });
         sleep(T / 2).await;
         plain.0.commit(&[MultiOp::Set { path: NODE, data: b"mine" }]).await.expect("anybody may");
         sleep(T / 2).await;
@@ -138,14 +138,14 @@ fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
 #[test]
 fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let plain = Rc::new(stage.plain().await);
         let theirs = plain.clone();
         let busy = spawn_local(async move {
             loop {
                 if theirs.0.create(NODE, b"host-7", NodeKind::Ephemeral).await.is_ok() {
                     sleep(Duration::from_millis(5)).await;
-                    theirs.gives_back().await;
+                    theirs.release().await;
                 }
                 sleep(Duration::from_millis(1)).await;
             }
@@ -163,7 +163,7 @@ fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
 #[test]
 fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         let (ours, _) = stage.held().await;
         stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
         stage.ensemble.steal(NODE);
@@ -182,15 +182,15 @@ fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
 #[test]
 fn a_node_of_ours_that_we_have_not_heard_of_is_found_by_what_it_says() {
     simulated::run(async {
-        let stage = NodeFixture::set().await;
+        let stage = NodeFixture::new().await;
         // The nodes above are there.
         let plain = stage.plain().await;
-        plain.takes().await;
-        plain.gives_back().await;
+        plain.wait_taken().await;
+        plain.release().await;
         let ours = stage.ours().await;
         let ensemble = stage.ensemble.clone();
         let tried = Cell::new(0);
-        stage.doctor.rules(move |asked| match makes(asked) {
+        stage.doctor.set_rule(move |asked| match creates_node(asked) {
             true if tried.replace(tried.get() + 1) == 0 => RequestFate::Done(unanswered()),
             true => {
                 let places = ensemble.paths().into_iter().filter(|path| path.contains("-w-"));

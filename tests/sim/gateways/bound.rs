@@ -22,7 +22,7 @@ fn want(names: &[String], keeping: HoldMode) -> SimRequest {
 
 fn gateway(ensemble: &SimEnsemble, seed: u64) -> SimGateway {
     let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
-    SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::seeded(seed))
+    SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::new(seed))
 }
 
 /// Takes keys one after the other until there is no room, and keeps them at work.
@@ -78,13 +78,15 @@ fn a_key_that_is_given_on_at_the_bound_is_not_refused_to_who_waits_here() {
         let first = want(&names(0), HoldMode::Cached);
         let (elsewhere, here) = (other.door(), ours.door());
         let (theirs, mine) = (first.clone(), first);
-        let there =
-            spawn_local(async move { elsewhere.acquire(&theirs, WaitPlace::Here).await.map(|t| t.known()) });
+        let there = spawn_local(async move {
+            elsewhere.acquire(&theirs, WaitPlace::Here).await.map(|t| t.mark_settled())
+        });
         sleep(Duration::from_millis(300)).await;
-        let waits = spawn_local(async move { here.acquire(&mine, WaitPlace::Here).await.map(|t| t.known()) });
+        let waits =
+            spawn_local(async move { here.acquire(&mine, WaitPlace::Here).await.map(|t| t.mark_settled()) });
         sleep(Duration::from_millis(300)).await;
         let tenure = held.swap_remove(0);
-        tenure.known();
+        tenure.mark_settled();
         drop(tenure);
         assert_eq!(there.await.expect("it ends"), Ok(()));
         assert_eq!(waits.await.expect("it ends"), Ok(()));

@@ -8,7 +8,7 @@ use fencegate_lock::{
     reach::PeerEndpoint,
     session::{nameplate::LocalMember, settings::SessionSettings},
     tenures::{
-        keeper::{LockManager, keeper},
+        keeper::{LockManager, lock_manager},
         wish::LockRequest,
     },
 };
@@ -114,7 +114,7 @@ impl Clock for SimulatedClock {
 
 impl SimGateway {
     /// Waits for a session first, because a new gateway has none.
-    pub(super) async fn granted(&self, want: &SimRequest) -> GrantGuard {
+    pub(super) async fn acquire_granted(&self, want: &SimRequest) -> GrantGuard {
         loop {
             match self.door().acquire(want, WaitPlace::Here).await {
                 Ok(tenure) => return tenure,
@@ -131,26 +131,26 @@ impl SimGateway {
         dice: &SeededRng,
     ) -> Self {
         let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
-        let metrics = Metrics::of_gateway(&plan);
+        let metrics = Metrics::for_gateway(&plan);
         let uptime = dice.within(&(Duration::from_secs(100)..Duration::from_secs(100_000)));
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
-        let (keeper, desks) = keeper(clock.clone(), scale.sessions);
+        let (keeper, desks) = lock_manager(clock.clone(), scale.sessions);
         let (stop, memory) = (CancellationToken::new(), Arc::default());
-        let pass = PeerSecret::new(&SeededRng::seeded(dice.next()));
+        let pass = PeerSecret::new(&SeededRng::new(dice.next()));
         let reach = PeerEndpoint { address: "gw:1".to_owned(), pass: pass.clone() };
-        let member = LocalMember::reached_at(plan.fingerprint, Some(reach));
+        let member = LocalMember::with_endpoint(plan.fingerprint, Some(reach));
         let run = |(number, desk): (usize, fencegate_lock::tenures::desk::SessionWorker)| {
             let settings = SessionSettings {
                 policy: plan.zookeeper.clone(),
                 gateway: "gw".to_owned(),
                 member: member.clone(),
                 init: true,
-                complaints: Arc::default(),
+                log_dedup: Arc::default(),
                 sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
-                memory: Arc::clone(&memory),
+                token_history: Arc::clone(&memory),
                 clock: clock.clone(),
-                randomness: Arc::new(SeededRng::seeded(dice.next())),
+                randomness: Arc::new(SeededRng::new(dice.next())),
                 metrics: metrics.session(number),
             };
             spawn_local(desk.run(ensemble.client(wire, T), Rc::new(settings), stop.clone()))
@@ -165,12 +165,12 @@ impl SimGateway {
 
     /// Whether the way leads to this process.
     pub(super) fn is_at(&self, way: &HolderRoute) -> bool {
-        self.pass == way.pass
+        self.pass == way.secret
     }
 
     /// The number of keys that the gateway remembers.
     pub(super) fn keys(&self) -> usize {
-        self.door.keeper.keys()
+        self.door.keeper.key_count()
     }
 
     /// Stops the gateway as SIGTERM does. Returns whether it has ended in time.
@@ -209,7 +209,7 @@ impl WorkerHandle {
         };
         let sites = &*sites;
         let wish = LockRequest { keys, sites, mode, hold, wait, queue: QUEUE, waits, delay: None, route };
-        match self.keeper.at_once(wish) {
+        match self.keeper.try_acquire(wish) {
             Some(tenure) => Ok(tenure),
             None => self.keeper.acquire(wish).await,
         }
@@ -217,13 +217,13 @@ impl WorkerHandle {
 
     /// Forgets that the gateway at `way` keeps the key.
     pub(super) fn forget(&self, key: &ResourceKey, way: &HolderRoute) {
-        self.keeper.forget(key, way);
+        self.keeper.forget_holder(key, way);
     }
 
     /// The next dispatch under a tenure. `None`: the tenure is closed.
     pub(super) fn dispatch(&self, tenure: &GrantGuard) -> Option<(Token, DispatchPermission)> {
         let dispatch = tenure.dispatch()?;
-        Some((dispatch.token, DispatchPermission { evidence: dispatch.evidence, clock: self.clock.clone() }))
+        Some((dispatch.token, DispatchPermission { evidence: dispatch.validity, clock: self.clock.clone() }))
     }
 }
 
@@ -242,7 +242,7 @@ impl clock::SendPermission for AlwaysValid {
 }
 
 impl DispatchPermission {
-    pub(super) fn of_a_program() -> Self {
+    pub(super) fn for_program() -> Self {
         let began = Instant::now();
         let clock = Arc::new(SimulatedClock { uptime: Duration::ZERO, began, pace: ClockSpeed::Right });
         Self { evidence: Arc::new(AlwaysValid), clock }

@@ -63,7 +63,7 @@ impl LockJudge {
     }
 
     /// A request was given its lock; the number is for [`Judge::leaves`].
-    pub(super) fn enters(
+    pub(super) fn enter(
         &self,
         who: &str,
         want: &SimRequest,
@@ -75,40 +75,40 @@ impl LockJudge {
         let (who, keys, permission) = (who.to_owned(), want.keys.clone(), permission.clone());
         let open = ActiveRequest { who, keys, mode: want.mode, keeping: want.keeping, permit, permission };
         self.open.borrow_mut().insert(number, open);
-        self.look();
+        self.check();
         number
     }
 
     /// A request is sent upstream under its lock.
-    pub(super) fn dispatches(&self, who: &str, want: &SimRequest, permit: Option<Permit>, token: Token) {
+    pub(super) fn record_dispatch(&self, who: &str, want: &SimRequest, permit: Option<Permit>, token: Token) {
         info!("{who} sends {token} for {:?}", want.keys);
-        self.look();
+        self.check();
         if self.storm == StormKind::Wild {
             return;
         }
         for key in &want.keys {
             let mut marks = self.marks.borrow_mut();
-            let known = permit.map_or_else(|| Some(key.clone()), |permit| key.of_permit(permit));
+            let known = permit.map_or_else(|| Some(key.clone()), |permit| key.for_permit(permit));
             let marks = marks.entry(known.expect("short")).or_default();
             let before = *marks;
             let admitted = match want.mode {
-                Mode::Exclusive => marks.write(token),
-                Mode::Shared => marks.read(token),
+                Mode::Exclusive => marks.admit_write(token),
+                Mode::Shared => marks.admit_read(token),
             };
             if admitted.is_err() {
-                self.find(format!("{who} sends {token} for {key} {:?} after {before:?}", want.mode));
+                self.report(format!("{who} sends {token} for {key} {:?} after {before:?}", want.mode));
             }
         }
     }
 
-    pub(super) fn leaves(&self, number: u64) {
+    pub(super) fn leave(&self, number: u64) {
         if let Some(open) = self.open.borrow_mut().remove(&number) {
             info!("{} leaves {:?}", open.who, open.keys);
         }
     }
 
     /// Looks for two holders that exclude each other. Call this often.
-    pub(super) fn look(&self) {
+    pub(super) fn check(&self) {
         if self.storm == StormKind::Wild {
             return;
         }
@@ -117,14 +117,14 @@ impl LockJudge {
         for (at, one) in holding.iter().enumerate() {
             for other in &holding[at + 1..] {
                 if one.excludes(other) && one.keys.iter().any(|key| other.keys.contains(key)) {
-                    self.find(format!("{} and {} hold {:?} together", one.who, other.who, one.keys));
+                    self.report(format!("{} and {} hold {:?} together", one.who, other.who, one.keys));
                 }
             }
         }
     }
 
     /// Records a violation.
-    pub(super) fn find(&self, wrong: String) {
+    pub(super) fn report(&self, wrong: String) {
         error!("WRONG: {wrong}");
         self.wrong.borrow_mut().push(wrong);
     }

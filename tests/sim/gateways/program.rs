@@ -16,7 +16,7 @@ use super::{
 const SESSION: Duration = Duration::from_secs(50);
 
 /// Takes the node and gives it back until `end`, over a wire of its own.
-pub(super) async fn share(world: Rc<SimWorld>, number: usize, end: Instant) {
+pub(super) async fn run_program(world: Rc<SimWorld>, number: usize, end: Instant) {
     let wire = world.ensemble.wire();
     let session = loop {
         match world.ensemble.client(&wire, SESSION).connect().await {
@@ -26,9 +26,9 @@ pub(super) async fn share(world: Rc<SimWorld>, number: usize, end: Instant) {
     };
     let who = format!("program {number}");
     while Instant::now() < end {
-        if let Some(czxid) = makes(&world, &session).await {
-            works(&world, &who, czxid).await;
-            gives_back(&world, &session, &who, czxid).await;
+        if let Some(czxid) = make_node(&world, &session).await {
+            work(&world, &who, czxid).await;
+            release(&world, &session, &who, czxid).await;
         }
         sleep(world.dice.within(&(Duration::ZERO..T / 10))).await;
     }
@@ -37,7 +37,7 @@ pub(super) async fn share(world: Rc<SimWorld>, number: usize, end: Instant) {
 
 /// Tries to make the node. Returns its czxid if the node is ours. `None`: somebody else had it, who may have given it
 /// back since.
-async fn makes(world: &SimWorld, session: &SimSession) -> Option<i64> {
+async fn make_node(world: &SimWorld, session: &SimSession) -> Option<i64> {
     match session.create(NODE, b"host-7", NodeKind::Ephemeral).await {
         Ok(_) | Err(ZkError::Ambiguous(_)) => {}
         Err(ZkError::NoNode) => drop(session.create("/app", b"", NodeKind::Persistent).await),
@@ -48,25 +48,25 @@ async fn makes(world: &SimWorld, session: &SimSession) -> Option<i64> {
             }
         }
     }
-    world.ensemble.seen(NODE).filter(|seen| seen.owner == session.id()).map(|seen| seen.czxid)
+    world.ensemble.stat(NODE).filter(|seen| seen.owner == session.id()).map(|seen| seen.czxid)
 }
 
-async fn works(world: &SimWorld, who: &str, czxid: i64) {
+async fn work(world: &SimWorld, who: &str, czxid: i64) {
     let (mode, keeping) = (Mode::Exclusive, HoldMode::OneNode);
     let want = SimRequest { keys: vec![key("d")], mode, keeping, wait: Duration::ZERO };
-    let number = world.judge.enters(who, &want, None, &DispatchPermission::of_a_program());
+    let number = world.judge.enter(who, &want, None, &DispatchPermission::for_program());
     // The four lines that fence it: its writes carry the number of its node.
     let token = Token::new(czxid.unsigned_abs(), 0, 1).expect("a small number");
-    world.judge.dispatches(who, &want, None, token);
+    world.judge.record_dispatch(who, &want, None, token);
     sleep(world.dice.within(&(Duration::ZERO..T / 10))).await;
-    world.judge.leaves(number);
+    world.judge.leave(number);
 }
 
 /// Gives the node back as a careful program does: it checks the owner first, because the name does not show it.
-async fn gives_back(world: &SimWorld, session: &SimSession, who: &str, czxid: i64) {
-    let ours = || world.ensemble.seen(NODE).is_some_and(|seen| seen.czxid == czxid);
+async fn release(world: &SimWorld, session: &SimSession, who: &str, czxid: i64) {
+    let ours = || world.ensemble.stat(NODE).is_some_and(|seen| seen.czxid == czxid);
     if !ours() && world.storm == StormKind::Honest {
-        world.judge.find(format!("the node of {who} was removed by somebody else"));
+        world.judge.report(format!("the node of {who} was removed by somebody else"));
     }
     while ours() {
         if session.delete(NODE).await.is_err() {

@@ -17,12 +17,12 @@ fn a_holder_whose_watch_was_refused_still_learns_that_its_lock_was_taken_away() 
     for keeping in [HoldMode::Cached, HoldMode::Strict] {
         simulated::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
-            let (wire, dice) = (ensemble.wire(), SeededRng::seeded(7));
+            let (wire, dice) = (ensemble.wire(), SeededRng::new(7));
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
             let gateway = SimGateway::start(&ensemble, &wire, scale, &dice);
-            gateway.granted(&want(keeping, "before")).await.known();
+            gateway.acquire_granted(&want(keeping, "before")).await.mark_settled();
             wire.refuse_watches(2);
-            let tenure = gateway.granted(&want(keeping, "a")).await;
+            let tenure = gateway.acquire_granted(&want(keeping, "a")).await;
             let (_, permission) = gateway.door().dispatch(&tenure).expect("a dispatch");
             // The server has refused both watches by now, and no further look was made.
             sleep(Duration::from_millis(900)).await;
@@ -40,7 +40,7 @@ fn a_holder_whose_watch_was_refused_still_learns_that_its_lock_was_taken_away() 
                 timeout(Duration::from_secs(2), noticed).await.is_ok(),
                 "{keeping:?}: it goes on writing"
             );
-            tenure.known();
+            tenure.mark_settled();
             drop(tenure);
             assert!(gateway.stop().await);
         });

@@ -29,20 +29,20 @@ fn a_set_falls_out_of_step_with_those_who_take_a_parent_away_before_each_of_its_
                 ..EnsembleSettings::default()
             });
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
-            let gateway = SimGateway::start(&ensemble, &ensemble.wire(), scale, &SeededRng::seeded(seed));
-            let tenure = gateway.granted(&want(&["a"])).await;
+            let gateway = SimGateway::start(&ensemble, &ensemble.wire(), scale, &SeededRng::new(seed));
+            let tenure = gateway.acquire_granted(&want(&["a"])).await;
             let paths = ensemble.paths();
             let node = paths.iter().find(|path| is_lock(path)).expect("held");
             let (parent, _) = node.rsplit_once('/').expect("below its parent");
-            ensemble.comes_and_goes(parent, LATENCY * 2);
-            tenure.known();
+            ensemble.flap_parent(parent, LATENCY * 2);
+            tenure.mark_settled();
             drop(tenure);
 
             let began = Instant::now();
             let set = gateway.door().acquire(&want(&["a", "b"]), WaitPlace::Here).await.expect("granted");
             assert!(began.elapsed() > LATENCY * 2 * 4, "not exercised: after {:?}", began.elapsed());
             assert_eq!(ensemble.paths().iter().filter(|path| is_lock(path)).count(), 2);
-            set.known();
+            set.mark_settled();
             drop(set);
             assert!(gateway.stop().await);
             let left: Vec<_> = ensemble.paths().into_iter().filter(|path| is_lock(path)).collect();

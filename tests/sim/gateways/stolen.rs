@@ -39,10 +39,10 @@ fn a_set_that_lost_one_node_while_it_was_made_is_made_anew_and_leaves_none() {
     for stolen in ["a", "b"] {
         simulated::run(async move {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
-            let (wire, dice) = (ensemble.wire(), SeededRng::seeded(7));
+            let (wire, dice) = (ensemble.wire(), SeededRng::new(7));
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
             let gateway = SimGateway::start(&ensemble, &wire, scale, &dice);
-            gateway.granted(&want(&["a", "b"])).await.known();
+            gateway.acquire_granted(&want(&["a", "b"])).await.mark_settled();
             while !locks(&ensemble).is_empty() {
                 sleep(FAR).await;
             }
@@ -55,7 +55,7 @@ fn a_set_that_lost_one_node_while_it_was_made_is_made_anew_and_leaves_none() {
             let maker = |path: &String| path.rsplit('/').next().map(|name| name[..32].to_owned());
             assert_eq!(held.len(), 2, "{stolen}: {held:?}");
             assert_eq!(maker(&held[0]), maker(&held[1]), "{stolen}: {held:?}");
-            tenure.known();
+            tenure.mark_settled();
             drop(tenure);
             sleep(FAR * 10).await;
             assert_eq!(locks(&ensemble), [""; 0], "{stolen}");

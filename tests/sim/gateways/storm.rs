@@ -53,7 +53,7 @@ impl StormKind {
 }
 
 /// Lets accidents happen until `end`. Then everything is mended.
-pub(super) async fn rage(world: Rc<SimWorld>, end: Instant) {
+pub(super) async fn run_accidents(world: Rc<SimWorld>, end: Instant) {
     let SimWorld { ensemble, gateways, dice, .. } = &*world;
     while Instant::now() < end {
         sleep(dice.within(&(Duration::from_millis(5)..T / 2))).await;
@@ -61,7 +61,7 @@ pub(super) async fn rage(world: Rc<SimWorld>, end: Instant) {
         info!("{accident:?} at gateway {at}");
         if dice.below(2) == 0 {
             // The upstream hangs, so that a holder keeps its lock during the accidents.
-            gateways[at].upstream_hangs(dice.within(&(Duration::ZERO..T * 3)));
+            gateways[at].hang_upstream(dice.within(&(Duration::ZERO..T * 3)));
         }
         strike(accident, ensemble, &gateways[at].wire, dice).await;
     }
@@ -69,7 +69,7 @@ pub(super) async fn rage(world: Rc<SimWorld>, end: Instant) {
     for gateway in gateways {
         gateway.wire.refuse_watches(0);
         gateway.wire.delay(Duration::ZERO..Duration::from_millis(1));
-        gateway.wire.flow();
+        gateway.wire.resume();
         gateway.wire.reconnect();
     }
     info!("calm");
@@ -91,7 +91,7 @@ async fn strike(accident: StormFault, ensemble: &SimEnsemble, wire: &Wire, dice:
             let directions = [Direction::ToServer, Direction::ToClient, Direction::Both];
             wire.stall(*dice.one_of(&directions));
             sleep(while_it_lasts).await;
-            wire.flow();
+            wire.resume();
         }
         StormFault::Expiry => wire.expire(),
         StormFault::Swap => {

@@ -20,11 +20,11 @@ fn want(wait: Duration) -> SimRequest {
 /// Two gateways; the first one keeps the key, and a request is at work there.
 async fn two(ensemble: &SimEnsemble) -> (SimGateway, SimGateway, GrantGuard) {
     let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
-    let start = |seed| SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::seeded(seed));
+    let start = |seed| SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::new(seed));
     let (holds, other) = (start(7), start(8));
     // Waits for its session.
-    other.granted(&SimRequest { keys: vec![key("b")], ..want(T) }).await.known();
-    let tenure = holds.granted(&want(T)).await;
+    other.acquire_granted(&SimRequest { keys: vec![key("b")], ..want(T) }).await.mark_settled();
+    let tenure = holds.acquire_granted(&want(T)).await;
     (holds, other, tenure)
 }
 
@@ -37,14 +37,17 @@ fn a_request_is_sent_on_to_the_gateway_that_holds_whether_it_comes_first_or_behi
             let door = other.door();
             let before = spawn_local(async move {
                 if waits_before {
-                    door.acquire(&want(T * 10), WaitPlace::Here).await.expect("its turn in the end").known();
+                    door.acquire(&want(T * 10), WaitPlace::Here)
+                        .await
+                        .expect("its turn in the end")
+                        .mark_settled();
                 }
             });
             sleep(T / 10).await;
             let told = other.door().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
             let Err(AcquireError::Elsewhere(way)) = told else { panic!("{waits_before}: {told:?}") };
             assert!(holds.is_at(&way) && !other.is_at(&way), "{waits_before}");
-            tenure.known();
+            tenure.mark_settled();
             drop(tenure);
             before.await.expect("no panic");
             assert!(holds.stop().await && other.stop().await);
@@ -84,7 +87,7 @@ fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
         simulated::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let (holds, other, tenure) = two(&ensemble).await;
-            tenure.known();
+            tenure.mark_settled();
             drop(tenure);
             let of_the_key = |path: &String| is_lock(path) && path.contains("/a/");
             let lock = ensemble.paths().into_iter().find(of_the_key).expect("it is kept");

@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(25);
 
 impl SimWorld {
     pub(super) fn new(storm: StormKind, clocks: ClockSpeed, seed: u64) -> Self {
-        let dice = SeededRng::seeded(seed);
+        let dice = SeededRng::new(seed);
         let ensemble = SimEnsemble::start(EnsembleSettings {
             latency: Duration::ZERO..Duration::from_millis(2),
             containers: Duration::from_secs(1),
@@ -75,11 +75,11 @@ impl SimWorld {
         let restarting = spawn_local(self.clone().restart(end));
         while !storm.is_finished() || !restarting.is_finished() {
             sleep(LOOK).await;
-            self.judge.look();
+            self.judge.check();
         }
         for caller in calling {
             if timeout(T * 20, caller).await.is_err() {
-                self.judge.find("a request does not end".to_owned());
+                self.judge.report("a request does not end".to_owned());
             }
         }
         self.calm().await;
@@ -115,7 +115,7 @@ impl SimWorld {
             _ => want.wait.max(LEAST_WAIT),
         };
         if began.elapsed() > longest + Duration::from_millis(1) {
-            self.judge.find(format!("{who} waited {:?} for {want:?}", began.elapsed()));
+            self.judge.report(format!("{who} waited {:?} for {want:?}", began.elapsed()));
         }
         match acquired {
             Ok(Ok((place, door, tenure))) => self.work(who, place, &door, &want, tenure).await,
@@ -176,12 +176,12 @@ impl SimWorld {
         let mut number = None;
         while let Some((token, permission)) = door.dispatch(&tenure) {
             let permit = tenure.permit();
-            let number = number.get_or_insert_with(|| self.judge.enters(who, want, permit, &permission));
+            let number = number.get_or_insert_with(|| self.judge.enter(who, want, permit, &permission));
             if !permission.holds() {
                 info!("{who}, number {number}, has lost its lock");
                 break;
             }
-            self.judge.dispatches(who, want, permit, token);
+            self.judge.record_dispatch(who, want, permit, token);
             let longest = if self.dice.below(10) == 0 { T * 2 } else { T / 40 };
             sleep(self.dice.within(&(Duration::ZERO..longest))).await;
             sleep_until(place.hangs.get()).await;
@@ -190,10 +190,10 @@ impl SimWorld {
             }
         }
         if let Some(number) = number {
-            self.judge.leaves(number);
+            self.judge.leave(number);
         }
         if self.dice.below(10) > 0 {
-            tenure.known();
+            tenure.mark_settled();
         }
     }
 
@@ -245,7 +245,7 @@ impl SimWorld {
 
     async fn stop(&self, at: usize) {
         if !self.gateways[at].gateway().stop().await {
-            self.judge.find(format!("gateway {at} does not stop"));
+            self.judge.report(format!("gateway {at} does not stop"));
         }
     }
 
@@ -258,8 +258,10 @@ impl SimWorld {
             let both = |key| [alone(key, HoldMode::Strict), alone(key, HoldMode::Cached)];
             for want in self.keys.iter().flat_map(both).chain([one_node(), permits()]) {
                 match self.gateways[at].gateway().door().acquire(&want, WaitPlace::Here).await {
-                    Ok(tenure) => tenure.known(),
-                    Err(refused) => self.judge.find(format!("gateway {at} in the calm: {want:?}: {refused}")),
+                    Ok(tenure) => tenure.mark_settled(),
+                    Err(refused) => {
+                        self.judge.report(format!("gateway {at} in the calm: {want:?}: {refused}"))
+                    }
                 }
             }
         }
@@ -268,16 +270,16 @@ impl SimWorld {
         let mut left = self.ensemble.paths();
         left.retain(|path| is_lock(path));
         if !left.is_empty() {
-            self.judge.find(format!("left behind: {left:?}"));
+            self.judge.report(format!("left behind: {left:?}"));
         }
         for at in 0..self.gateways.len() {
             if self.gateways[at].gateway().keys() > 0 {
-                self.judge.find(format!("gateway {at} remembers keys that nobody wants"));
+                self.judge.report(format!("gateway {at} remembers keys that nobody wants"));
             }
             self.stop(at).await;
         }
         if !self.ensemble.sessions().is_empty() {
-            self.judge.find("sessions are left open".to_owned());
+            self.judge.report("sessions are left open".to_owned());
         }
     }
 }
@@ -300,7 +302,7 @@ fn is_alone(want: &SimRequest) -> bool {
 }
 
 impl GatewaySlot {
-    pub(super) fn upstream_hangs(&self, duration: Duration) {
+    pub(super) fn hang_upstream(&self, duration: Duration) {
         self.hangs.set(Instant::now() + duration);
     }
 

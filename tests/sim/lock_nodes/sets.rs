@@ -11,7 +11,7 @@ use fencegate_policies::plan::{Hold, LockSite, Mode};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
-use super::stage::{T, count, nodes, registered};
+use super::stage::{T, count, nodes, registered_counts};
 use crate::{
     doctored::{
         FaultInjector, FaultyClient, FaultySession, LockSide, RequestFate, SessionRequest, key, unanswered,
@@ -29,15 +29,15 @@ fn a_holder_of_a_set_is_told_of_each_node_that_somebody_removes() {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let library =
                 FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
-            let locks = LockSide::over(library).await;
+            let locks = LockSide::new(library).await;
             let held = locks.acquire(&KEYS, Hold::Strict).await.expect("free");
             let dispatch = held.dispatch().expect("it holds");
             // Its watches are set only after a while: most holders are done sooner.
             sleep(T).await;
-            assert!(dispatch.evidence.holds(locks.clock.now()));
+            assert!(dispatch.validity.holds(locks.clock.now()));
             ensemble.steal(&held.nodes()[stolen]);
             sleep(T / 10).await;
-            assert!(!dispatch.evidence.holds(locks.clock.now()), "{stolen}");
+            assert!(!dispatch.validity.holds(locks.clock.now()), "{stolen}");
             drop((dispatch, held));
             locks.stop().await;
         });
@@ -57,7 +57,7 @@ fn nodes_of_two_transactions_are_no_set() {
         let held = nodes(&session);
         let deaf = Rc::new(Cell::new(true));
         let still = deaf.clone();
-        session.doctor.rules(move |asked| match asked {
+        session.doctor.set_rule(move |asked| match asked {
             SessionRequest::Commit { steps } if still.get() && steps.iter().all(is_sequential) => {
                 RequestFate::Done(unanswered())
             }
@@ -70,14 +70,14 @@ fn nodes_of_two_transactions_are_no_set() {
             sleep(T / 4).await;
             let mut made = nodes(&session);
             made.retain(|path| !held.contains(path));
-            session.doctor.rules(|_| RequestFate::Passes);
+            session.doctor.set_rule(|_| RequestFate::Passes);
             let again: Vec<_> = made.iter().map(|path| &path[..path.len() - 10]).collect();
             let steps = again.iter().map(|path| MultiOp::Create {
                 path,
                 data: b"",
                 kind: NodeKind::EphemeralSequential,
             });
-            live.link.commit(&steps.collect::<Vec<_>>()).await.expect("made");
+            live.client.commit(&steps.collect::<Vec<_>>()).await.expect("made");
             session.ensemble.steal(&made[0]);
             deaf.set(false);
             before.clear().await;
@@ -130,7 +130,7 @@ fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
             drop(before);
             let asked = Cell::new(0);
             let answer = fate.clone();
-            session.doctor.rules(move |what| match what {
+            session.doctor.set_rule(move |what| match what {
                 SessionRequest::Commit { steps } if steps.iter().all(is_sequential) => {
                     asked.set(asked.get() + 1);
                     if asked.get() < 2 { answer.clone() } else { RequestFate::Passes }
@@ -142,7 +142,7 @@ fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
             assert_eq!(nodes(&session).len(), 2, "{fate:?}");
             set.clear().await;
             drop(set);
-            assert_eq!((nodes(&session).len(), registered(&session)), (0, (0, 0)), "{fate:?}");
+            assert_eq!((nodes(&session).len(), registered_counts(&session)), (0, (0, 0)), "{fate:?}");
             session.end().await;
         });
     }
@@ -156,7 +156,7 @@ fn the_nodes_of_a_set_that_is_dropped_may_still_hold() {
         set.acquire(&mut WaitingRequest::default()).await.expect("free");
         drop(set);
         sleep(T * 10).await;
-        assert_eq!((nodes(&session).len(), registered(&session).0), (2, 1));
+        assert_eq!((nodes(&session).len(), registered_counts(&session).0), (2, 1));
         session.end().await;
     });
 }

@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc};
 use fencegate_lock::session::link::{NodeKind, ZkClient};
 use tokio::time::timeout;
 
-use super::stage::{LockKind, T, above, attempt, count, hold, nodes};
+use super::stage::{LockKind, T, attempt, count, hold, nodes, parent_of};
 use crate::{
     doctored::{RequestFate, SessionRequest, is_heartbeat, throttled},
     simulated,
@@ -18,8 +18,8 @@ fn a_parent_that_could_not_be_removed_is_known_to_be_there() {
     simulated::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
-        let stranger = session.stranger().await;
-        let path = format!("{}/_c_0-w-", above(&nodes(&session)[0]));
+        let stranger = session.connect_other().await;
+        let path = format!("{}/_c_0-w-", parent_of(&nodes(&session)[0]));
         stranger.create(&path, b"", NodeKind::EphemeralSequential).await.expect("made");
         holds.clear().await;
         let with_its_parent = count(&session, |asked| matches!(asked, SessionRequest::Commit { .. }));
@@ -41,7 +41,7 @@ fn who_is_refused_removes_no_parent_that_it_has_not_made() {
         let holds = hold(&session, LockKind::Native).await;
         let removes = Rc::new(Cell::new(0));
         let counted = removes.clone();
-        session.doctor.rules(move |asked| match asked {
+        session.doctor.set_rule(move |asked| match asked {
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
                 RequestFate::Refused(throttled())
             }
@@ -55,7 +55,7 @@ fn who_is_refused_removes_no_parent_that_it_has_not_made() {
         let told = refused.acquire(&mut WaitingRequest::default()).await;
         assert!(told.is_err() && removes.get() == 0, "{told:?}");
         refused.clear().await;
-        session.doctor.rules(|_| RequestFate::Passes);
+        session.doctor.set_rule(|_| RequestFate::Passes);
         holds.clear().await;
         drop((refused, holds));
         session.end().await;

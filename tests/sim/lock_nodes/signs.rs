@@ -24,9 +24,9 @@ fn only_who_holds_a_native_lock_alone_names_its_gateway_for_requests() {
             (curator.clone(), Mode::Exclusive, member.clone()),
             (curator, Mode::Shared, member),
         ] {
-            let attempt = Attempt::begin(&live, &key("a"), &site, mode).await.expect("room").signed();
+            let attempt = Attempt::begin(&live, &key("a"), &site, mode).await.expect("room").with_signature();
             let granted = attempt.acquire(&mut WaitingRequest::default()).await.expect("free");
-            let (said, _) = live.link.data(&granted.nodes[0]).await.expect("it holds");
+            let (said, _) = live.client.data(&granted.nodes[0]).await.expect("it holds");
             assert_eq!(said, says, "{site:?} {mode:?}");
             attempt.clear().await;
         }

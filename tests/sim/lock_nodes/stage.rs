@@ -75,9 +75,9 @@ impl HeldLock {
 
     pub(super) async fn watch_own(&self, gone: &impl Fn(&str)) {
         match self {
-            Self::One(one) => one.candidate.watch_own(gone).await,
-            Self::Shared(shared) => shared.watch_own(gone).await,
-            Self::Permit(permit) => permit.watch_own(gone).await,
+            Self::One(one) => one.candidate.watch_own_node(gone).await,
+            Self::Shared(shared) => shared.watch_own_node(gone).await,
+            Self::Permit(permit) => permit.watch_own_nodes(gone).await,
         }
     }
 }
@@ -91,7 +91,7 @@ pub(super) async fn attempt(session: &SupervisedSession, name: &str) -> Attempt<
 /// The paths of all lock nodes.
 pub(super) fn nodes(session: &SupervisedSession) -> Vec<String> {
     let mut nodes = session.lock_nodes();
-    nodes.extend(session.ensemble.seen(SHARED).map(|_| SHARED.to_owned()));
+    nodes.extend(session.ensemble.stat(SHARED).map(|_| SHARED.to_owned()));
     nodes
 }
 
@@ -99,7 +99,7 @@ pub(super) fn nodes(session: &SupervisedSession) -> Vec<String> {
 pub(super) fn count(session: &SupervisedSession, counts: fn(SessionRequest<'_>) -> bool) -> Rc<Cell<u32>> {
     let counted = Rc::<Cell<u32>>::default();
     let count = counted.clone();
-    session.doctor.rules(move |asked| {
+    session.doctor.set_rule(move |asked| {
         count.set(count.get() + u32::from(!is_heartbeat(asked) && counts(asked)));
         assert!(count.get() < 1000, "again and again, without a pause");
         RequestFate::Passes
@@ -108,12 +108,12 @@ pub(super) fn count(session: &SupervisedSession, counts: fn(SessionRequest<'_>) 
 }
 
 /// The attempts that the session knows of, and the bytes of their paths.
-pub(super) fn registered(session: &SupervisedSession) -> (usize, usize) {
+pub(super) fn registered_counts(session: &SupervisedSession) -> (usize, usize) {
     let registry = &session.live().registry;
     (registry.nodes(), registry.bytes())
 }
 
 /// The path of the node above.
-pub(super) fn above(path: &str) -> String {
+pub(super) fn parent_of(path: &str) -> String {
     path.rsplit_once('/').expect("absolute").0.to_owned()
 }

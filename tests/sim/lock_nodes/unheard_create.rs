@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc};
 use fencegate_lock::session::link::{NodeKind, ZkClient};
 use tokio::time::{sleep, timeout};
 
-use super::stage::{LockKind, T, above, attempt, hold, nodes};
+use super::stage::{LockKind, T, attempt, hold, nodes, parent_of};
 use crate::{
     doctored::{RequestFate, SessionRequest, unanswered},
     simulated,
@@ -18,12 +18,12 @@ fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
     simulated::run(async {
         let session = SupervisedSession::start(T).await;
         // Both are made below a parent that is there.
-        let stranger = session.stranger().await;
+        let stranger = session.connect_other().await;
         let before = hold(&session, LockKind::Native).await;
-        let parent = above(&nodes(&session)[0]);
+        let parent = parent_of(&nodes(&session)[0]);
         let deaf = Rc::new(Cell::new(true));
         let still = deaf.clone();
-        session.doctor.rules(move |asked| match asked {
+        session.doctor.set_rule(move |asked| match asked {
             // After the create nothing is heard for a while.
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
                 RequestFate::Done(unanswered())
@@ -35,9 +35,9 @@ fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
         let (granted, ()) = tokio::join!(twice.acquire(asker), async {
             sleep(T / 4).await;
             let ours = nodes(&session).pop().expect("the later one of two");
-            session.doctor.rules(|_| RequestFate::Passes);
+            session.doctor.set_rule(|_| RequestFate::Passes);
             let again = &ours[..ours.len() - 10];
-            session.live().link.create(again, b"", NodeKind::EphemeralSequential).await.expect("made");
+            session.live().client.create(again, b"", NodeKind::EphemeralSequential).await.expect("made");
             assert_eq!(stranger.children(&parent).await.expect("there").len(), 3);
             deaf.set(false);
             sleep(T / 4).await;
@@ -60,7 +60,7 @@ fn who_gives_up_while_it_looks_for_its_node_finds_it_and_removes_it() {
         let holds = hold(&session, LockKind::Native).await;
         let fails = Rc::new(Cell::new(u32::MAX));
         let failing = fails.clone();
-        session.doctor.rules(move |asked| match asked {
+        session.doctor.set_rule(move |asked| match asked {
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
                 RequestFate::Done(unanswered())
             }

@@ -78,7 +78,7 @@ fn the_nodes_of_a_permit_have_different_versions_and_small_ones() {
         for _ in 0..12 {
             let held = hold(&session, LockKind::Permit).await;
             let permit = nodes(&session).into_iter().find(|path| path.contains("/permit-")).expect("held");
-            versions.push(session.ensemble.seen(&permit).expect("there").version);
+            versions.push(session.ensemble.stat(&permit).expect("there").version);
             held.clear().await;
         }
         assert!(versions.iter().all(|version| *version < 8), "{versions:?}");
@@ -93,18 +93,18 @@ fn nothing_is_granted_before_the_session_is_proven() {
     for (lock, _) in ALL {
         simulated::run(async {
             let session = SupervisedSession::start(T).await;
-            session.doctor.rules(|asked| match is_heartbeat(asked) {
+            session.doctor.set_rule(|asked| match is_heartbeat(asked) {
                 true => RequestFate::Refused(throttled()),
                 false => RequestFate::Passes,
             });
-            let proof = session.live().proof.clone();
+            let proof = session.live().session_deadline.clone();
             let clock = session.live().clock.clone();
-            while proof.holds(clock.now()) {
+            while proof.is_valid_at(clock.now()) {
                 sleep(T / 100).await;
             }
             let mut asked = Box::pin(hold(&session, lock));
             assert!(timeout(T / 10, &mut asked).await.is_err(), "{lock:?}: granted");
-            session.doctor.rules(|_| RequestFate::Passes);
+            session.doctor.set_rule(|_| RequestFate::Passes);
             let held = timeout(T, asked).await.expect("it is proven");
             held.clear().await;
             drop((held, proof, clock));

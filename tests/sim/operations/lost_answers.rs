@@ -9,7 +9,7 @@ use fencegate_lock::{
 
 use tokio::time::timeout;
 
-use super::stage::{OperationFixture, T, place, remembered};
+use super::stage::{OperationFixture, T, place, remembered_state};
 use crate::{
     doctored::{RequestFate, SessionRequest, throttled, unanswered},
     simulated,
@@ -29,7 +29,7 @@ impl OperationFixture {
     fn writes_meet(&self, times: u32, fate: RequestFate) -> Rc<Cell<u32>> {
         let writes = Rc::new(Cell::new(0));
         let counted = writes.clone();
-        self.doctor.rules(move |asked| {
+        self.doctor.set_rule(move |asked| {
             if !writes_a_record(asked) {
                 return RequestFate::Passes;
             }
@@ -44,16 +44,21 @@ impl OperationFixture {
 fn an_admission_is_sent_whether_or_not_its_answer_was_lost() {
     for (fate, writes) in [(RequestFate::Done(unanswered()), 1), (RequestFate::Refused(unanswered()), 2)] {
         simulated::run(async {
-            let stage = OperationFixture::set().await;
+            let stage = OperationFixture::new().await;
             // Makes the folder.
-            stage.admit(&stage.operation(1)).await.expect("new").came(OperationOutcome::NotExecuted).await;
+            stage
+                .admit(&stage.operation(1))
+                .await
+                .expect("new")
+                .complete(OperationOutcome::NotExecuted)
+                .await;
             let wanted = stage.operation(2);
             let seen = stage.writes_meet(1, fate.clone());
             let running = stage.admit(&wanted).await.expect("new");
             assert_eq!(seen.get(), writes, "{fate:?}");
-            assert_eq!(stage.written(&wanted).await, (OperationState::Admitted, 0));
-            running.came(OperationOutcome::Done(200)).await;
-            let (state, version) = stage.written(&wanted).await;
+            assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 0));
+            running.complete(OperationOutcome::Done(200)).await;
+            let (state, version) = stage.stored_state(&wanted).await;
             assert!(matches!(state, OperationState::Done { .. }) && version == 1, "{state:?} {version}");
             stage.leave().await;
         });
@@ -63,14 +68,14 @@ fn an_admission_is_sent_whether_or_not_its_answer_was_lost() {
 #[test]
 fn what_is_admitted_again_unheard_is_ours_under_its_new_version() {
     simulated::run(async {
-        let stage = OperationFixture::set().await;
+        let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
-        stage.admit(&wanted).await.expect("new").came(OperationOutcome::NotExecuted).await;
+        stage.admit(&wanted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
         stage.writes_meet(1, RequestFate::Done(unanswered()));
         let running = stage.admit(&wanted).await.expect("nothing was sent");
-        assert_eq!(stage.written(&wanted).await, (OperationState::Admitted, 3));
-        running.came(OperationOutcome::Done(200)).await;
-        let (state, version) = stage.written(&wanted).await;
+        assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 3));
+        running.complete(OperationOutcome::Done(200)).await;
+        let (state, version) = stage.stored_state(&wanted).await;
         assert!(matches!(state, OperationState::Done { .. }) && version == 4, "{state:?} {version}");
         stage.leave().await;
     });
@@ -84,20 +89,20 @@ fn an_outcome_is_written_once_whether_or_not_its_answer_was_lost() {
         (RequestFate::Refused(throttled()), 2),
     ] {
         simulated::run(async {
-            let stage = OperationFixture::set().await;
+            let stage = OperationFixture::new().await;
             let wanted = stage.operation(1);
             let running = stage.admit(&wanted).await.expect("new");
             let seen = stage.writes_meet(1, fate.clone());
-            running.came(OperationOutcome::Done(200)).await;
+            running.complete(OperationOutcome::Done(200)).await;
             // A pause lies between two tries, and the answer does not wait for the second one.
             tokio::time::sleep(T * 5).await;
             assert_eq!(seen.get(), writes, "{fate:?}");
-            let (state, version) = stage.written(&wanted).await;
+            let (state, version) = stage.stored_state(&wanted).await;
             assert!(
                 matches!(state, OperationState::Done { .. }) && version == 1,
                 "{fate:?}: {state:?} {version}"
             );
-            assert_eq!(stage.denied(&wanted).await, AdmitOperationError::Done { status: Some(200) });
+            assert_eq!(stage.expect_denied(&wanted).await, AdmitOperationError::Done { status: Some(200) });
             stage.leave().await;
         });
     }
@@ -106,12 +111,12 @@ fn an_outcome_is_written_once_whether_or_not_its_answer_was_lost() {
 #[test]
 fn a_server_that_refuses_to_write_a_record_refuses_the_request() {
     simulated::run(async {
-        let stage = OperationFixture::set().await;
-        stage.admit(&stage.operation(1)).await.expect("new").came(OperationOutcome::NotExecuted).await;
+        let stage = OperationFixture::new().await;
+        stage.admit(&stage.operation(1)).await.expect("new").complete(OperationOutcome::NotExecuted).await;
         stage.writes_meet(1, RequestFate::Refused(throttled()));
-        let denied = stage.denied(&stage.operation(2)).await;
+        let denied = stage.expect_denied(&stage.operation(2)).await;
         assert!(matches!(denied, AdmitOperationError::Service(_)), "{denied:?}");
-        assert_eq!(remembered(&stage.ensemble, &stage.operation(2)).await, None);
+        assert_eq!(remembered_state(&stage.ensemble, &stage.operation(2)).await, None);
         stage.leave().await;
     });
 }
@@ -120,13 +125,13 @@ fn a_server_that_refuses_to_write_a_record_refuses_the_request() {
 #[test]
 fn a_record_that_goes_while_it_is_admitted_again_is_made_anew() {
     simulated::run(async {
-        let stage = OperationFixture::set().await;
+        let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
-        stage.admit(&wanted).await.expect("new").came(OperationOutcome::NotExecuted).await;
+        stage.admit(&wanted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
         let (ensemble, path, gone) = (stage.ensemble.clone(), place(&wanted), Cell::new(false));
         let admits_again =
             |step: &MultiOp<'_>| matches!(step, MultiOp::Set { path, .. } if path.contains("/ops/"));
-        stage.doctor.rules(move |asked| {
+        stage.doctor.set_rule(move |asked| {
             if matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(admits_again))
                 && !gone.replace(true)
             {
@@ -135,9 +140,9 @@ fn a_record_that_goes_while_it_is_admitted_again_is_made_anew() {
             RequestFate::Passes
         });
         let running = stage.admit(&wanted).await.expect("nothing was sent");
-        assert_eq!(stage.written(&wanted).await, (OperationState::Admitted, 0));
-        stage.doctor.rules(|_| RequestFate::Passes);
-        running.came(OperationOutcome::Done(200)).await;
+        assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 0));
+        stage.doctor.set_rule(|_| RequestFate::Passes);
+        running.complete(OperationOutcome::Done(200)).await;
         stage.leave().await;
     });
 }
@@ -146,11 +151,11 @@ fn a_record_that_goes_while_it_is_admitted_again_is_made_anew() {
 #[test]
 fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
     simulated::run(async {
-        let stage = OperationFixture::set().await;
+        let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         let looks = Rc::new(Cell::new(0));
         let (counted, path) = (looks.clone(), place(&wanted));
-        stage.doctor.rules(move |asked| match asked {
+        stage.doctor.set_rule(move |asked| match asked {
             SessionRequest::Data { path: read } if read == path && counted.get() < 3 => {
                 counted.set(counted.get() + 1);
                 RequestFate::Refused(unanswered())
@@ -159,8 +164,8 @@ fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
             _ => RequestFate::Passes,
         });
         let running = stage.admit(&wanted).await.expect("new");
-        assert_eq!((looks.get(), stage.written(&wanted).await), (3, (OperationState::Admitted, 0)));
-        running.came(OperationOutcome::Done(200)).await;
+        assert_eq!((looks.get(), stage.stored_state(&wanted).await), (3, (OperationState::Admitted, 0)));
+        running.complete(OperationOutcome::Done(200)).await;
         stage.leave().await;
     });
 }
@@ -169,10 +174,10 @@ fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
 #[test]
 fn an_admission_over_a_library_that_is_gone_ends_with_the_session() {
     simulated::run(async {
-        let stage = OperationFixture::set().await;
+        let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.doctor.end_task(unanswered());
-        let told = timeout(T * 10, stage.denied(&wanted)).await.expect("it does not look for ever");
+        let told = timeout(T * 10, stage.expect_denied(&wanted)).await.expect("it does not look for ever");
         assert!(matches!(told, AdmitOperationError::Service(_)), "{told:?}");
         drop(stage);
     });

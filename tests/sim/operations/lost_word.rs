@@ -12,7 +12,7 @@ use fencegate_policies::plan::Hold;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::{sleep, timeout};
 
-use super::stage::{T, operation, place, written};
+use super::stage::{T, operation, place, stored_state};
 use crate::{
     doctored::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, throttled, unanswered},
     simulated,
@@ -43,27 +43,31 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
     simulated::run(async {
         let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        let locks = LockSide::over(library).await;
+        let locks = LockSide::new(library).await;
         let tenure = locks.acquire(&["account/1"], Hold::Strict).await.expect("free");
         // An earlier operation makes the folder.
         let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
-        before.came(OperationOutcome::NotExecuted).await;
+        before.complete(OperationOutcome::NotExecuted).await;
 
         let wanted = operation(2, &tenure);
         let (lost, refused) = (Cell::new(false), Cell::new(false));
-        doctor.rules(move |asked| loses_the_word(asked, &lost, &refused));
+        doctor.set_rule(move |asked| loses_the_word(asked, &lost, &refused));
         let told = locks.keeper.admit(wanted.clone()).await.map(drop);
         assert!(matches!(told, Err(AdmitOperationError::Service(_))), "nothing may be sent: {told:?}");
         let settled = async {
-            while !matches!(written(&ensemble, &wanted).await.0, OperationState::Aborted { .. }) {
+            while !matches!(stored_state(&ensemble, &wanted).await.0, OperationState::Aborted { .. }) {
                 sleep(T / 10).await;
             }
         };
         let settled = timeout(T * 5, settled).await.is_ok();
-        assert!(settled, "unknown for ever, and nothing was sent: {:?}", written(&ensemble, &wanted).await.0);
+        assert!(
+            settled,
+            "unknown for ever, and nothing was sent: {:?}",
+            stored_state(&ensemble, &wanted).await.0
+        );
         let repeat = locks.keeper.admit(wanted).await.expect("nothing came of the one before");
-        repeat.came(OperationOutcome::NotExecuted).await;
-        tenure.known();
+        repeat.complete(OperationOutcome::NotExecuted).await;
+        tenure.mark_settled();
         drop(tenure);
         locks.stop().await;
     });
@@ -75,18 +79,18 @@ fn stops_although_it_is_unsettled(then: RequestFate) {
     simulated::run(async {
         let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        let locks = LockSide::over(library).await;
+        let locks = LockSide::new(library).await;
         let session = ensemble.sessions();
         let tenure = locks.acquire(&["account/1"], Hold::Strict).await.expect("free");
         let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
-        before.came(OperationOutcome::NotExecuted).await;
+        before.complete(OperationOutcome::NotExecuted).await;
 
         let wanted = operation(2, &tenure);
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         other.create(&place(&wanted), b"of another kind", NodeKind::Persistent).await.expect("made");
         other.close().await;
         let looks = Cell::new(0);
-        doctor.rules(move |asked| match asked {
+        doctor.set_rule(move |asked| match asked {
             SessionRequest::Data { path } if path.contains("/ops/") => match looks.replace(looks.get() + 1) {
                 0 => RequestFate::Refused(ZkError::SessionEnded),
                 _ => then.clone(),
@@ -95,7 +99,7 @@ fn stops_although_it_is_unsettled(then: RequestFate) {
         });
         let told = locks.keeper.admit(wanted).await.map(drop);
         assert!(matches!(told, Err(AdmitOperationError::Service(_))), "nothing may be sent: {told:?}");
-        tenure.known();
+        tenure.mark_settled();
         drop(tenure);
         // Stops in the middle of a pause. Pauses end at round parts of a second.
         sleep(T + T / 7).await;

@@ -10,22 +10,23 @@ use fencegate_lock::{
     session::paths::Paths,
 };
 
-use super::stage::{OperationFixture, T, id, looker};
+use super::stage::{OperationFixture, T, connect_observer, id};
 use crate::{plan::ROOT, simulated};
 
 #[test]
 fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
     simulated::run(async {
         for done in [true, false] {
-            let stage = OperationFixture::set().await;
+            let stage = OperationFixture::new().await;
             let wanted = stage.operation(1);
             let running = stage.admit(&wanted).await.expect("new");
-            let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
-            let open = unresolved::one(&operator, &paths, 0, &id(1).reference()).await.expect("unknown");
+            let (operator, paths) = (connect_observer(&stage.ensemble).await, Paths::new(ROOT));
+            let open =
+                unresolved::find_unresolved(&operator, &paths, 0, &id(1).reference()).await.expect("unknown");
             assert_eq!(open.reference, id(1).reference());
             open.resolve(&operator, done).await.expect("written");
-            running.came(OperationOutcome::Done(200)).await;
-            let (state, version) = stage.written(&wanted).await;
+            running.complete(OperationOutcome::Done(200)).await;
+            let (state, version) = stage.stored_state(&wanted).await;
             match state {
                 OperationState::Done { status, .. } => assert_eq!((done, status), (true, None)),
                 OperationState::Aborted { .. } => assert!(!done),
@@ -35,13 +36,13 @@ fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
             let again = open.resolve(&operator, true).await;
             assert!(matches!(again, Err(ResolveOperationError::Write { .. })), "{again:?}");
             if done {
-                assert_eq!(stage.denied(&wanted).await, AdmitOperationError::Done { status: None });
+                assert_eq!(stage.expect_denied(&wanted).await, AdmitOperationError::Done { status: None });
             } else {
                 stage
                     .admit(&wanted)
                     .await
                     .expect("nothing was sent")
-                    .came(OperationOutcome::NotExecuted)
+                    .complete(OperationOutcome::NotExecuted)
                     .await;
             }
             stage.leave().await;
@@ -52,19 +53,19 @@ fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
 #[test]
 fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
     simulated::run(async {
-        let stage = OperationFixture::set().await;
-        let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
+        let stage = OperationFixture::new().await;
+        let (operator, paths) = (connect_observer(&stage.ensemble).await, Paths::new(ROOT));
         let listed = async || {
-            let all = unresolved::all(&operator, &paths, 0).await.expect("listed");
+            let all = unresolved::list_unresolved(&operator, &paths, 0).await.expect("listed");
             all.iter().map(|open| (open.reference.clone(), open.may_run)).collect::<Vec<_>>()
         };
         assert_eq!(listed().await, [], "there is no folder yet");
-        stage.admit(&stage.operation(1)).await.expect("new").came(OperationOutcome::Done(200)).await;
+        stage.admit(&stage.operation(1)).await.expect("new").complete(OperationOutcome::Done(200)).await;
         drop(stage.admit(&stage.operation(2)).await.expect("new"));
         assert_eq!(listed().await, [(id(2).reference(), true)]);
         let reference = id(2).reference();
         let OperationFixture { locks, tenure, .. } = stage;
-        tenure.known();
+        tenure.mark_settled();
         drop(tenure);
         tokio::time::sleep(T / 10).await;
         assert_eq!(listed().await, [(reference, false)]);
@@ -75,21 +76,21 @@ fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
 #[test]
 fn an_operation_is_found_by_its_whole_reference_only() {
     simulated::run(async {
-        let stage = OperationFixture::set().await;
+        let stage = OperationFixture::new().await;
         drop(stage.admit(&stage.operation(1)).await.expect("new"));
-        let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
+        let (operator, paths) = (connect_observer(&stage.ensemble).await, Paths::new(ROOT));
         let whole = id(1).reference();
-        assert!(unresolved::one(&operator, &paths, 0, &whole).await.is_ok());
+        assert!(unresolved::find_unresolved(&operator, &paths, 0, &whole).await.is_ok());
         let longer = format!("{whole}0");
         for wrong in
             ["", &whole[..2], &whole[1..], &*longer, "0707070707070708", "../meta", "07070707070707G7"]
         {
-            let found = unresolved::one(&operator, &paths, 0, wrong).await;
+            let found = unresolved::find_unresolved(&operator, &paths, 0, wrong).await;
             assert!(matches!(found, Err(ResolveOperationError::NotFound(_))), "{wrong}: {found:?}");
         }
         // Their names differ in the last digit only.
         drop(stage.admit(&stage.operation(2)).await.expect("new"));
-        let found = unresolved::one(&operator, &paths, 0, &whole).await;
+        let found = unresolved::find_unresolved(&operator, &paths, 0, &whole).await;
         assert!(matches!(found, Err(ResolveOperationError::Several(_))), "{found:?}");
         stage.leave().await;
     });

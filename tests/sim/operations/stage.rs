@@ -29,7 +29,7 @@ pub(super) const T: Duration = Duration::from_secs(2);
 pub(super) fn id(number: u8) -> OperationId {
     let mut id = [7; 32];
     id[31] = number;
-    OperationId::of(id)
+    OperationId::from_bytes(id)
 }
 
 /// A request under the lock of `under`, which is the operation of this number.
@@ -38,7 +38,7 @@ pub(super) fn operation(number: u8, under: &GrantGuard) -> PendingOperation {
         operation: Operation {
             id: id(number),
             former: None,
-            fingerprint: Fingerprint::of([1; 32]),
+            fingerprint: Fingerprint::from_bytes([1; 32]),
             keep: 60,
             finals: Vec::new(),
             askable: true,
@@ -65,21 +65,21 @@ pub(super) fn path(id: &OperationId) -> String {
 }
 
 /// A session that is nobody's gateway.
-pub(super) async fn looker(ensemble: &SimEnsemble) -> SimSession {
+pub(super) async fn connect_observer(ensemble: &SimEnsemble) -> SimSession {
     ensemble.client(&ensemble.wire(), T).connect().await.expect("a session")
 }
 
 /// The state of the operation, as another session reads it, and the version of its node.
-pub(super) async fn written(ensemble: &SimEnsemble, wanted: &PendingOperation) -> (OperationState, i32) {
-    remembered(ensemble, wanted).await.expect("it was written down")
+pub(super) async fn stored_state(ensemble: &SimEnsemble, wanted: &PendingOperation) -> (OperationState, i32) {
+    remembered_state(ensemble, wanted).await.expect("it was written down")
 }
 
 /// The same; `None` if nothing was written down.
-pub(super) async fn remembered(
+pub(super) async fn remembered_state(
     ensemble: &SimEnsemble,
     wanted: &PendingOperation,
 ) -> Option<(OperationState, i32)> {
-    match looker(ensemble).await.data(&place(wanted)).await {
+    match connect_observer(ensemble).await.data(&place(wanted)).await {
         Ok((data, seen)) => Some((OperationRecord::parse(&data).expect("a record").state, seen.version)),
         Err(ZkError::NoNode) => None,
         Err(fault) => panic!("{fault:?}"),
@@ -95,7 +95,7 @@ pub(super) struct OperationFixture {
 }
 
 impl OperationFixture {
-    pub(super) async fn set() -> Self {
+    pub(super) async fn new() -> Self {
         let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
         let (locks, tenure) = gateway(&ensemble, &doctor, "account/1").await;
         Self { ensemble, doctor, locks, tenure }
@@ -113,16 +113,16 @@ impl OperationFixture {
     }
 
     /// Why it is not admitted.
-    pub(super) async fn denied(&self, wanted: &PendingOperation) -> AdmitOperationError {
+    pub(super) async fn expect_denied(&self, wanted: &PendingOperation) -> AdmitOperationError {
         self.admit(wanted).await.map(drop).expect_err("not to be sent")
     }
 
-    pub(super) async fn written(&self, wanted: &PendingOperation) -> (OperationState, i32) {
-        written(&self.ensemble, wanted).await
+    pub(super) async fn stored_state(&self, wanted: &PendingOperation) -> (OperationState, i32) {
+        stored_state(&self.ensemble, wanted).await
     }
 
     pub(super) async fn leave(self) {
-        self.tenure.known();
+        self.tenure.mark_settled();
         drop(self.tenure);
         self.locks.stop().await;
     }
@@ -135,7 +135,7 @@ pub(super) async fn gateway(
     key: &str,
 ) -> (LockSide, GrantGuard) {
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    let locks = LockSide::over(library).await;
+    let locks = LockSide::new(library).await;
     let tenure = locks.acquire(&[key], Hold::Strict).await.expect("free");
     (locks, tenure)
 }

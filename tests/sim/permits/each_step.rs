@@ -14,7 +14,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::stage::{PermitFixture, PermitGateway, T, asks, granted, of};
+use super::stage::{PermitFixture, PermitGateway, T, expect_granted, semaphore, spawn_acquire};
 use crate::{
     doctored::{RequestFate, is_heartbeat, unanswered},
     simulated,
@@ -54,7 +54,7 @@ fn happens(
     let struck = Rc::<Cell<bool>>::default();
     let (stage, caller, told, mut count) = (stage.clone(), caller.clone(), struck.clone(), 0);
     let doctor = stage.gateways[0].doctor.clone();
-    doctor.rules(move |asked| {
+    doctor.set_rule(move |asked| {
         if is_heartbeat(asked) || told.get() {
             return RequestFate::Passes;
         }
@@ -64,8 +64,8 @@ fn happens(
         }
         told.set(true);
         let gateway = &stage.gateways[0];
-        let session = gateway.locks.keeper.session_of(&super::stage::key());
-        let ours = |path: &&String| stage.ensemble.seen(path).map(|seen| seen.owner) == session;
+        let session = gateway.locks.keeper.session_id_for(&super::stage::key());
+        let ours = |path: &&String| stage.ensemble.stat(path).map(|seen| seen.owner) == session;
         let steal = |permit: bool| {
             let found = stage.nodes().into_iter().filter(|path| path.contains("/permit-") == permit);
             found.filter(|path| ours(&path)).for_each(|path| stage.ensemble.steal(&path));
@@ -87,14 +87,14 @@ fn happens(
 fn gives_back(held: GrantGuard, after: Duration) {
     drop(spawn_local(async move {
         sleep(after).await;
-        held.known();
+        held.mark_settled();
     }));
 }
 
 async fn held_by(gateway: &PermitGateway, count: usize) -> Vec<GrantGuard> {
     let mut held = Vec::new();
     for _ in 0..count {
-        held.push(granted(asks(gateway, of(2))).await);
+        held.push(expect_granted(spawn_acquire(gateway, semaphore(2))).await);
     }
     held
 }
@@ -103,7 +103,7 @@ async fn held_by(gateway: &PermitGateway, count: usize) -> Vec<GrantGuard> {
 fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
     simulated::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
-        let stage = Rc::new(PermitFixture::of_gateways(2).await);
+        let stage = Rc::new(PermitFixture::new(2).await);
         let (ours, theirs) = (&stage.gateways[0], &stage.gateways[1]);
         let count = match before {
             PriorHolders::Nobody => 0,
@@ -115,22 +115,22 @@ fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
         }
         let caller = Rc::<RefCell<Option<AbortHandle>>>::default();
         let struck = happens(&stage, accident, at, &caller);
-        let asked = asks(ours, of(2));
+        let asked = spawn_acquire(ours, semaphore(2));
         caller.replace(Some(asked.abort_handle()));
         sleep(T / 50).await;
-        let behind = asks(theirs, of(2));
+        let behind = spawn_acquire(theirs, semaphore(2));
         let came_to = timeout(T * 20, asked).await.unwrap_or_else(|_| panic!("{what}: it does not end"));
         if let Ok(got) = came_to {
             let may_fail = matches!(accident, StepFault::SessionEnds);
             assert!(got.is_ok() || may_fail, "{what}: {:?}", got.map(drop));
             if let Ok(tenure) = got {
                 sleep(T / 4).await;
-                tenure.known();
+                tenure.mark_settled();
             }
         }
         let behind = timeout(T * 20, behind).await.unwrap_or_else(|_| panic!("{what}: it waits for ever"));
         let behind = behind.expect("no panic").unwrap_or_else(|why| panic!("{what}: {why}"));
-        let beside = timeout(T * 20, asks(theirs, of(2))).await;
+        let beside = timeout(T * 20, spawn_acquire(theirs, semaphore(2))).await;
         let beside = beside.unwrap_or_else(|_| panic!("{what}: a permit is not given back"));
         let beside = beside.expect("no panic").unwrap_or_else(|why| panic!("{what}: {why}"));
         // Where a stranger has taken our permit, another of ours may have taken it before we knew, and lose it by us.
@@ -138,15 +138,15 @@ fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
             assert_ne!(behind.permit(), beside.permit(), "{what}");
             sleep(T).await;
             let now = theirs.locks.clock.now();
-            let held = [&behind, &beside].map(|held| held.evidence().holds(now));
+            let held = [&behind, &beside].map(|held| held.validity().is_valid_at(now));
             assert_eq!(held, [true; 2], "{what}: a node of theirs was removed");
         }
         drop((behind, beside));
         // Requests of ours may still be on their way.
         sleep(T * 3).await;
         assert_eq!(stage.nodes(), [""; 0], "{what}");
-        assert!(stage.gateways.iter().all(|gateway| gateway.locks.keeper.keys() == 0), "{what}");
-        stage.gateways[0].doctor.rules(|_| RequestFate::Passes);
+        assert!(stage.gateways.iter().all(|gateway| gateway.locks.keeper.key_count() == 0), "{what}");
+        stage.gateways[0].doctor.set_rule(|_| RequestFate::Passes);
         struck.get()
     })
 }

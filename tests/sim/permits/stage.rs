@@ -39,18 +39,18 @@ pub(super) fn key() -> ResourceKey {
     doctored::key("stock")
 }
 
-pub(super) fn of(permits: u16) -> LockSite {
+pub(super) fn semaphore(permits: u16) -> LockSite {
     LockSite::Semaphore { permits: Permits::new(permits).expect("within bounds") }
 }
 
 impl PermitFixture {
-    pub(super) async fn of_gateways(count: usize) -> Self {
+    pub(super) async fn new(count: usize) -> Self {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let mut gateways = Vec::new();
         for _ in 0..count {
             let doctor = FaultInjector::new();
             let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-            gateways.push(PermitGateway { doctor, locks: LockSide::over(library).await });
+            gateways.push(PermitGateway { doctor, locks: LockSide::new(library).await });
         }
         Self { ensemble, gateways }
     }
@@ -61,7 +61,7 @@ impl PermitFixture {
         let counted = Rc::<Cell<u32>>::default();
         for gateway in &self.gateways {
             let count = counted.clone();
-            gateway.doctor.rules(move |asked| {
+            gateway.doctor.set_rule(move |asked| {
                 let record = matches!(asked, SessionRequest::Data { path } if path.ends_with("/stock"));
                 let about = asked.path().contains("/stock") && !record;
                 count.set(count.get() + u32::from(about));
@@ -81,7 +81,7 @@ impl PermitFixture {
 
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!(self.nodes(), [""; 0]);
-        assert!(self.gateways.iter().all(|gateway| gateway.locks.keeper.keys() == 0));
+        assert!(self.gateways.iter().all(|gateway| gateway.locks.keeper.key_count() == 0));
     }
 
     pub(super) async fn end(self) {
@@ -92,12 +92,15 @@ impl PermitFixture {
 }
 
 /// Asks for the key at this gateway, and waits for a long time.
-pub(super) fn asks(at: &PermitGateway, site: LockSite) -> JoinHandle<Result<GrantGuard, AcquireError>> {
-    asks_behind(at, site, 1000)
+pub(super) fn spawn_acquire(
+    at: &PermitGateway,
+    site: LockSite,
+) -> JoinHandle<Result<GrantGuard, AcquireError>> {
+    spawn_acquire_queued(at, site, 1000)
 }
 
 /// The same with a limit for the number of waiting requests.
-pub(super) fn asks_behind(
+pub(super) fn spawn_acquire_queued(
     at: &PermitGateway,
     site: LockSite,
     queue: usize,
@@ -113,7 +116,7 @@ pub(super) fn asks_behind(
     })
 }
 
-pub(super) async fn granted(asked: JoinHandle<Result<GrantGuard, AcquireError>>) -> GrantGuard {
+pub(super) async fn expect_granted(asked: JoinHandle<Result<GrantGuard, AcquireError>>) -> GrantGuard {
     asked.await.expect("no panic").unwrap_or_else(|why| panic!("{why}"))
 }
 

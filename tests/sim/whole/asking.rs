@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
 use super::{
-    exchange::sent,
+    exchange::send,
     network::SimHost,
     places::{BEARER, GATEWAYS},
     schedule::{ClientRequest, LeaseSchedule},
@@ -41,7 +41,7 @@ pub(super) struct ClientAnswer {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl SimClients {
-    pub(super) fn at(host: SimHost) -> Rc<Self> {
+    pub(super) fn new(host: SimHost) -> Rc<Self> {
         Rc::new(Self {
             host,
             told: RefCell::default(),
@@ -50,17 +50,17 @@ impl SimClients {
         })
     }
 
-    pub(super) fn told(&self) -> Vec<ClientAnswer> {
+    pub(super) fn answers(&self) -> Vec<ClientAnswer> {
         self.told.borrow().clone()
     }
 
     /// The requests that have not ended.
-    pub(super) fn endless(&self) -> Vec<String> {
+    pub(super) fn unfinished(&self) -> Vec<String> {
         self.endless.borrow().clone()
     }
 
     /// Sends a request. Repeats it if it is an operation, or sends several requests if it has a lease.
-    pub(super) async fn ask(&self, number: usize, ask: &ClientRequest) {
+    pub(super) async fn perform(&self, number: usize, ask: &ClientRequest) {
         if ask.lease.is_some() {
             self.ends(number, ask, PATIENCE * 2, self.under_lease(number, ask)).await;
             return;
@@ -146,7 +146,7 @@ impl SimClients {
     }
 
     /// The number of times that each word was answered.
-    pub(super) fn seen(&self) -> BTreeMap<String, u64> {
+    pub(super) fn answer_counts(&self) -> BTreeMap<String, u64> {
         self.seen.borrow().clone()
     }
 
@@ -158,7 +158,7 @@ impl SimClients {
         body: String,
     ) -> Result<ClientResponse, Box<dyn Error>> {
         let invoked = Instant::now().into_std();
-        let (head, body) = sent(&self.host, gateway, request, body).await?;
+        let (head, body) = send(&self.host, gateway, request, body).await?;
         let (status, fields) = (head.status.as_u16(), head.headers);
         let completed = Instant::now().into_std();
         Ok(ClientResponse { status, fields, body, trailers: HeaderMap::new(), invoked, completed })

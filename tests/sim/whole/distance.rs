@@ -23,7 +23,7 @@ const QUICK: Duration = Duration::from_millis(2);
 
 impl NetworkDelays {
     pub(super) fn new(seed: u64) -> Self {
-        Self { blocked: RefCell::default(), slowness: Cell::new(QUICK), dice: SeededRng::seeded(seed) }
+        Self { blocked: RefCell::default(), slowness: Cell::new(QUICK), dice: SeededRng::new(seed) }
     }
 
     /// What is sent from now on arrives after that time only. Where nothing passes already, that stays as it is: two blocks in

@@ -26,8 +26,8 @@ const fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
-pub(super) fn drawn(seed: u64) -> Schedule {
-    let dice = SeededRng::seeded(seed);
+pub(super) fn generate(seed: u64) -> Schedule {
+    let dice = SeededRng::new(seed);
     let mild = dice.below(4) == 0;
     let moment = |dice: &SeededRng| dice.within(&(Duration::ZERO..STORM));
     let mut events: Vec<ScheduledEvent> = (0..REQUESTS)
@@ -59,7 +59,7 @@ pub(super) fn drawn(seed: u64) -> Schedule {
         };
         events.extend(course.into_iter().map(|event| ScheduledEvent { at: at + event.at, what: event.what }));
         // Drawn apart, so that all else is as the seed has always drawn it.
-        let apart = SeededRng::seeded(seed ^ RELAY);
+        let apart = SeededRng::new(seed ^ RELAY);
         if apart.below(5) == 0 {
             let at = apart.within(&(Duration::ZERO..STORM / 2));
             let course = answered_early(&apart);
@@ -78,10 +78,10 @@ const LONGEST_STANDSTILL: Duration = Duration::from_secs(20);
 /// The schedule of the seed, in which a relay, the upstream, or the host of guard and upstream stands still three times.
 /// Requests are at work meanwhile, and others of their keys follow. Keys keep their names: a guard keeps a doubt under the
 /// name of its key, and a gateway that was killed has forgotten the one before.
-pub(super) fn with_standstills(seed: u64, way: UpstreamPath) -> Schedule {
-    let Schedule { mut events, .. } = drawn(seed);
+pub(super) fn generate_with_standstills(seed: u64, way: UpstreamPath) -> Schedule {
+    let Schedule { mut events, .. } = generate(seed);
     events.retain(|event| !matches!(event.what, EventKind::Rekeys(_)));
-    let dice = SeededRng::seeded(!seed);
+    let dice = SeededRng::new(!seed);
     for _ in 0..3 {
         let at = dice.within(&(Duration::ZERO..STORM));
         let time = dice.within(&(ms(1000)..LONGEST_STANDSTILL));

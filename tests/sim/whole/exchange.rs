@@ -18,7 +18,7 @@ use super::{
 };
 
 /// Ends with its connection where the caller goes away.
-pub(super) async fn sent(
+pub(super) async fn send(
     from: &SimHost,
     gateway: usize,
     request: Builder,

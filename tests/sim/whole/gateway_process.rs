@@ -54,16 +54,16 @@ pub(super) enum OperatorCommand {
 pub(super) async fn run(start: GatewayStart) {
     let GatewayStart { number, naming, host, zookeeper, clock, folder, secrets, memory, mut orders } = start;
     let plan = gateway(&policy(number, naming, &secrets));
-    let base = ProcessContext::of(clock, Metrics::of_gateway(&plan));
+    let base = ProcessContext::new(clock, Metrics::for_gateway(&plan));
     let name: Arc<str> = format!("gw-{number}").into();
     let bound = (GATEWAYS[number], OTHER_PORT).into();
     let peer = plan.peer.as_ref().expect("it listens to others");
-    let ours = LocalPeer::of(peer, name.clone(), bound, base.metrics.clients(), &SystemRandomness);
+    let ours = LocalPeer::new(peer, name.clone(), bound, base.metrics.clients(), &SystemRandomness);
     let ours = Some(ours.expect("plain text"));
     let belongings = ProcessResources { memory, name, kept: None, ours };
     let file = folder.join(format!("gw-{number}.json"));
     let options = GatewayOptions { file: file.clone(), watch: false, init: true, beside: false, workers: 1 };
-    let made = GatewayParts::of(&plan, &options, (&base, &belongings), None, host.clone());
+    let made = GatewayParts::assemble(&plan, &options, (&base, &belongings), None, host.clone());
     let mut made = made.expect("it needs no file");
 
     let close = CancellationToken::new();
@@ -84,9 +84,9 @@ pub(super) async fn run(start: GatewayStart) {
     while let Some(OperatorCommand::Reload(naming)) = orders.recv().await {
         fs::write(&file, policy(number, naming, &secrets).to_string()).expect("a folder of ours");
         let report = reloader.reload(false).await;
-        info!(result = report.result.word(), said = report.said.join("; "), "reloaded");
+        info!(result = report.result.as_str(), said = report.said.join("; "), "reloaded");
     }
-    made.nameplate.leaves();
+    made.nameplate.set_leaving();
     base.drain.cancel();
     if worker.await.expect("no panic") != DrainOutcome::Clean {
         // The session is not closed: what is left may still be at work.

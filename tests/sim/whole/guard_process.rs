@@ -50,7 +50,7 @@ pub(super) struct SimDisk {
 
 impl SimDisk {
     pub(super) fn new(seed: u64) -> Rc<Self> {
-        Rc::new(Self { dice: SeededRng::seeded(seed), stalls: Cell::new(Instant::now()) })
+        Rc::new(Self { dice: SeededRng::new(seed), stalls: Cell::new(Instant::now()) })
     }
 
     /// Nothing is written until then.
@@ -68,34 +68,35 @@ impl SimDisk {
 pub(super) async fn run(start: GuardStart) {
     let GuardStart { store, secrets, host, clock, disk, mut orders, lets_in } = start;
     let plan = places::guard(&store, &secrets);
-    let base = ProcessContext::of(clock, Metrics::of_guard());
+    let base = ProcessContext::new(clock, Metrics::for_guard());
     let redb = Arc::new(RedbStore::open(&store).expect("a sound store"));
     let instance = Guid::new(&SystemRandomness).to_string();
-    let (rules, metrics) = (GuardConfig::of(&plan), base.metrics.guard());
-    let still = Guard::still(redb, rules, base.clock.clone(), instance, metrics).expect("a sound store");
+    let (rules, metrics) = (GuardConfig::from_plan(&plan), base.metrics.guard());
+    let still =
+        Guard::open_unstarted(redb, rules, base.clock.clone(), instance, metrics).expect("a sound store");
     let UnstartedGuard { guard, commits, .. } = still;
     let committing = spawn_local(async move {
         loop {
-            commits.asked().await;
+            commits.wait_for_changes().await;
             disk.written().await;
-            if commits.turn() == MoreChanges::Never {
+            if commits.commit_pending() == MoreChanges::Never {
                 return;
             }
         }
     });
     let tended = guard.clone();
-    spawn_local(async move { tended.tend().await });
+    spawn_local(async move { tended.run_background().await });
     let watched = guard.clone();
     spawn_local(async move {
         loop {
-            lets_in.set(watched.lets_in() && watched.quarantine().is_none());
+            lets_in.set(watched.is_admitting() && watched.quarantine().is_none());
             sleep(Duration::from_millis(50)).await;
         }
     });
 
     let verifier = Arc::new(Verifier::from_secret_file(&secrets.tickets()).expect("a secret"));
     let shared =
-        guarding::assembled(&plan, &base, guard.clone(), Some(verifier), 1).expect("it needs no other file");
+        guarding::assemble(&plan, &base, guard.clone(), Some(verifier), 1).expect("it needs no other file");
     let (_turns, told) = mpsc::unbounded_channel();
     let (listening, listens) = oneshot::channel();
     let place = ListenAddr::Tcp((GUARD, PORT).into());

@@ -54,7 +54,7 @@ pub(super) struct SimListener {
 }
 
 impl SimNetwork {
-    pub(super) fn laid(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self(Rc::new(NetworkState {
             listeners: RefCell::default(),
             distances: Rc::new(NetworkDelays::new(seed)),
@@ -70,7 +70,7 @@ impl SimNetwork {
 
     /// From now on a relay stands before this host. It acknowledges what is sent there, and delivers it whatever
     /// becomes of the sender and of the connection.
-    pub(super) fn relays_to(&self, address: IpAddr) {
+    pub(super) fn set_relay(&self, address: IpAddr) {
         self.0.behind_relay.set(Some(address));
     }
 
@@ -80,16 +80,16 @@ impl SimNetwork {
 
     /// Breaks all connections between two hosts. Both are told, and bytes on their way are lost.
     pub(super) fn reset(&self, one: IpAddr, other: IpAddr) {
-        for wire in self.wires().filter(|wire| wire.is_between(one, other)) {
-            wire.breaks();
+        for wire in self.wires().filter(|wire| wire.connects(one, other)) {
+            wire.break_off();
         }
     }
 
     /// The host is gone: its connections break, and nobody listens there.
     pub(super) fn leave(&self, address: IpAddr) {
         self.0.listeners.borrow_mut().retain(|listens, _| listens.ip() != address);
-        for wire in self.wires().filter(|wire| wire.is_of(address)) {
-            wire.breaks();
+        for wire in self.wires().filter(|wire| wire.has_host(address)) {
+            wire.break_off();
         }
     }
 
@@ -111,9 +111,9 @@ impl SimNetwork {
         let client = SocketAddr::new(from, self.port());
         let relayed = self.0.behind_relay.get() == Some(to.ip());
         let (wire, [ours, theirs]) =
-            SimConnection::laid(self.0.distances.clone(), [client.ip(), to.ip()], relayed);
+            SimConnection::new(self.0.distances.clone(), [client.ip(), to.ip()], relayed);
         self.0.wires.borrow_mut().push(Rc::downgrade(&wire));
-        let peer = ConnectionInfo::at(client, to);
+        let peer = ConnectionInfo::new(client, to);
         listens.send((theirs, peer)).map_err(|_| io::ErrorKind::ConnectionRefused)?;
         Ok(ours)
     }
@@ -124,7 +124,7 @@ impl SimHost {
         self.address
     }
 
-    pub(super) fn listens(&self, port: u16) -> SimListener {
+    pub(super) fn bind_port(&self, port: u16) -> SimListener {
         let address = SocketAddr::new(self.address, port);
         let (sender, come) = mpsc::unbounded_channel();
         self.cables.0.listeners.borrow_mut().insert(address, sender);
@@ -151,7 +151,7 @@ impl Network for SimHost {
 
     fn listen(&self, place: &ListenAddr) -> io::Result<SimListener> {
         match place {
-            ListenAddr::Tcp(address) => Ok(self.listens(address.port())),
+            ListenAddr::Tcp(address) => Ok(self.bind_port(address.port())),
             ListenAddr::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -171,11 +171,11 @@ impl Accept for SimListener {
         }
     }
 
-    fn place(&self) -> io::Result<ListenAddr> {
+    fn listen_addr(&self) -> io::Result<ListenAddr> {
         Ok(ListenAddr::Tcp(self.address))
     }
 
-    fn closes(&self) {
+    fn stop_accepting(&self) {
         self.cables.0.listeners.borrow_mut().remove(&self.address);
     }
 }

@@ -86,7 +86,7 @@ pub(super) const BEARER: &str = "bearer-0123456789abcdef0123456789";
 impl SecretFiles {
     /// # Panics
     /// If they cannot be written.
-    pub(super) fn written(folder: &Path) -> Self {
+    pub(super) fn create(folder: &Path) -> Self {
         let secrets = Self { folder: folder.to_owned() };
         for (file, text) in
             [(secrets.tickets(), "ticket-0123456789abcdef0123456789"), (secrets.bearer(), BEARER)]
@@ -182,7 +182,7 @@ pub(super) fn gateway(policy: &TestPolicy) -> GatewayPlan {
 /// Never: the policy is valid.
 pub(super) fn guard(store: &Path, secrets: &SecretFiles) -> GuardPlan {
     let probe = json!({"path": "/probe/{operation}", "done": [200], "not_done": [404], "closes": true, "timeout": "1s"});
-    let policy = TestPolicy::of_guard(SocketAddr::new(UPSTREAM, PORT), store)
+    let policy = TestPolicy::for_guard(SocketAddr::new(UPSTREAM, PORT), store)
         .with("/listener/address", SocketAddr::new(GUARD, PORT).to_string())
         .with("/upstream/response_timeout", "6s")
         .with("/settle", "9s")

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tracing::{Level, subscriber::set_default};
 
 use super::{
-    draw::{drawn, with_standstills},
+    draw::{generate, generate_with_standstills},
     schedule::{Schedule, UpstreamPath},
     world::{self, WorldResult},
 };
@@ -86,13 +86,13 @@ impl SafetyRule {
 }
 
 impl SimRun {
-    pub(super) fn of(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let way = UpstreamPath::Direct;
         Self { seed, left_out: BTreeSet::new(), without: None, way, chronicle: false }
     }
 
     /// The same run, with a chronicle of all events.
-    pub(super) fn told(self) -> Self {
+    pub(super) fn with_log(self) -> Self {
         Self { chronicle: true, ..self }
     }
 
@@ -106,7 +106,7 @@ impl SimRun {
     }
 
     /// The same run without these events as well.
-    pub(super) fn leaving_out(&self, events: impl IntoIterator<Item = usize>) -> Self {
+    pub(super) fn without_events(&self, events: impl IntoIterator<Item = usize>) -> Self {
         let left_out = self.left_out.iter().copied().chain(events).collect();
         Self { left_out, ..self.clone() }
     }
@@ -130,14 +130,14 @@ impl SimRun {
 
     fn whole_schedule(&self) -> Schedule {
         match self.way {
-            UpstreamPath::Direct => drawn(self.seed),
-            way => with_standstills(self.seed, way),
+            UpstreamPath::Direct => generate(self.seed),
+            way => generate_with_standstills(self.seed, way),
         }
     }
 
     /// Runs it in a process of its own.
     pub(super) fn run(&self) -> RunResult {
-        let folder = scratch::place();
+        let folder = scratch::temp_dir();
         let report = folder.path().join("report.json");
         let told = json!({
             "seed": self.seed,
@@ -182,7 +182,7 @@ impl SimRun {
 }
 
 /// Plays the seed that this process was given. Returns whether there was one.
-pub(super) fn plays_here() -> bool {
+pub(super) fn is_child_process() -> bool {
     let Ok(told) = env::var(PLAY) else { return false };
     let told: Value = serde_json::from_str(&told).expect("as it was written");
     let left_out = told["left_out"].as_array().expect("a list").iter();
@@ -196,10 +196,10 @@ pub(super) fn plays_here() -> bool {
         left_out,
         way,
         chronicle: told["chronicle"] == true,
-        ..SimRun::of(told["seed"].as_u64().expect("a number"))
+        ..SimRun::new(told["seed"].as_u64().expect("a number"))
     };
     let folder: PathBuf = told["folder"].as_str().expect("a path").into();
-    let _rules = failpoint::armed_by_environment();
+    let _rules = failpoint::arm_from_env();
     let (schedule, chronicle) = (play.schedule(), EventLog::default());
     simulated::run(async {
         let level = if play.chronicle { Level::DEBUG } else { Level::ERROR };
@@ -221,7 +221,7 @@ pub(super) struct RunResults {
 }
 
 /// Plays the runs in their order, as many at once as there are cores, until `most` of them have failed.
-pub(super) fn all(plays: impl Iterator<Item = SimRun>, most: usize) -> RunResults {
+pub(super) fn run_all(plays: impl Iterator<Item = SimRun>, most: usize) -> RunResults {
     let plays: Vec<SimRun> = plays.collect();
     let (next, all) = (AtomicUsize::new(0), Mutex::new(RunResults::default()));
     let played = |at: usize| {
@@ -252,5 +252,5 @@ pub(super) fn all(plays: impl Iterator<Item = SimRun>, most: usize) -> RunResult
 
 /// The first run that fails.
 pub(super) fn first_failing(plays: impl Iterator<Item = SimRun>) -> Option<(SimRun, Vec<String>)> {
-    all(plays, 1).failed.into_values().next()
+    run_all(plays, 1).failed.into_values().next()
 }

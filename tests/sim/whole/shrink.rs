@@ -3,7 +3,7 @@
 use super::played::SimRun;
 
 /// The same failure with fewer events. The search removes halves first and single events last.
-pub(super) fn shrunk(failing: &SimRun, wrong: &[String]) -> SimRun {
+pub(super) fn shrink(failing: &SimRun, wrong: &[String]) -> SimRun {
     let mut least = failing.clone();
     let mut size = least.events() / 2;
     while size > 0 {
@@ -11,8 +11,8 @@ pub(super) fn shrunk(failing: &SimRun, wrong: &[String]) -> SimRun {
         let mut left_something_out = false;
         while at < least.events() {
             let events = least.numbers().into_iter().skip(at).take(size);
-            let less = least.leaving_out(events);
-            if fails_alike(&less.run().wrong, wrong) {
+            let less = least.without_events(events);
+            if fails_same_way(&less.run().wrong, wrong) {
                 least = less;
                 left_something_out = true;
             } else {
@@ -26,15 +26,15 @@ pub(super) fn shrunk(failing: &SimRun, wrong: &[String]) -> SimRun {
 }
 
 /// Whether a violation of the same kind remains.
-fn fails_alike(wrong: &[String], before: &[String]) -> bool {
+fn fails_same_way(wrong: &[String], before: &[String]) -> bool {
     let kind = |wrong: &String| wrong.split([' ', '(']).next().unwrap_or_default().to_owned();
     wrong.iter().any(|wrong| before.iter().any(|before| kind(before) == kind(wrong)))
 }
 
 /// The report for the developer who looks for the cause.
-pub(super) fn told(failing: &SimRun, wrong: &[String]) -> String {
-    let least = shrunk(failing, wrong);
-    let played = least.clone().told().run();
+pub(super) fn describe(failing: &SimRun, wrong: &[String]) -> String {
+    let least = shrink(failing, wrong);
+    let played = least.clone().with_log().run();
     format!(
         "{}\nFENCEGATE_SEED={} FENCEGATE_CASES=1 fails: {wrong:#?}\nof its {} events these do: {:#?}\n{}",
         played.chronicle,

@@ -28,7 +28,7 @@ use tokio::{
 use tracing::info;
 
 use super::{
-    exchange::sent,
+    exchange::send,
     network::SimHost,
     places::{CLOCK_ERROR, OTHER_PORT, PORT},
     process::SimProcess,
@@ -92,7 +92,7 @@ enum UpstreamEntrance {
 
 impl SimUpstream {
     /// Listens at both entrances.
-    pub(super) fn open(host: &SimHost, way: UpstreamPath, clock: SharedClock) -> Rc<Self> {
+    pub(super) fn start(host: &SimHost, way: UpstreamPath, clock: SharedClock) -> Rc<Self> {
         let upstream = Rc::new(Self {
             host: host.clone(),
             guarded: RefCell::default(),
@@ -121,7 +121,7 @@ impl SimUpstream {
 
     /// It stops and goes on after that time. What has arrived meanwhile is in its buffer. If it stands still already, only
     /// the first time counts.
-    pub(super) async fn stands_still(&self, time: Duration) {
+    pub(super) async fn stall(&self, time: Duration) {
         if self.stands.replace(true) {
             return;
         }
@@ -140,13 +140,12 @@ impl SimUpstream {
 
     fn listens(self: &Rc<Self>) {
         for (port, entrance) in [(PORT, UpstreamEntrance::Guarded), (OTHER_PORT, UpstreamEntrance::Bare)] {
-            let (listener, served) = (self.host.listens(port), self.clone());
+            let (listener, served) = (self.host.bind_port(port), self.clone());
             spawn_local(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    let (served, taken_of) = (served.clone(), stream.taken_of());
-                    let answers = service_fn(move |request| {
-                        served.clone().answers(entrance, taken_of.clone(), request)
-                    });
+                    let (served, taken_of) = (served.clone(), stream.last_accepted_at());
+                    let answers =
+                        service_fn(move |request| served.clone().serve(entrance, taken_of.clone(), request));
                     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answers);
                     // Connections break here on purpose.
                     spawn_local(async move { drop(connection.await) });
@@ -156,26 +155,26 @@ impl SimUpstream {
     }
 
     /// The executions that came from the guard.
-    pub(super) fn guarded(&self) -> Vec<Execution> {
+    pub(super) fn guarded_executions(&self) -> Vec<Execution> {
         alone(&self.guarded.borrow())
     }
 
     /// The executions that came directly from gateways.
-    pub(super) fn bare(&self) -> Vec<Execution> {
+    pub(super) fn bare_executions(&self) -> Vec<Execution> {
         alone(&self.bare.borrow())
     }
 
     /// The number of requests that the filter has refused.
-    pub(super) fn refused(&self) -> u64 {
+    pub(super) fn refused_count(&self) -> u64 {
         self.refused.get()
     }
 
     /// Whether nothing is executed at this moment.
-    pub(super) fn rests(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.busy.get() == 0
     }
 
-    async fn answers(
+    async fn serve(
         self: Rc<Self>,
         entrance: UpstreamEntrance,
         taken_of: Rc<Cell<Option<Instant>>>,
@@ -197,14 +196,14 @@ impl SimUpstream {
             self.refused.set(self.refused.get() + 1);
             return Err(ExpiredRequestError);
         }
-        let (number, work) = self.begins(entrance, &path, &head.headers, sent);
+        let (number, work) = self.begin(entrance, &path, &head.headers, sent);
         let relayed = head.headers.get(RELAYED).and_then(|patience| patience.to_str().ok()?.parse().ok());
         // The work does not end with its connection.
         let working = spawn_local(async move {
-            self.works(work / 2).await;
+            self.work(work / 2).await;
             self.calls_back(&path, &head.headers).await;
-            self.works(work / 2).await;
-            self.ends(entrance, number, &head.headers);
+            self.work(work / 2).await;
+            self.end(entrance, number, &head.headers);
         });
         match relayed.map(Duration::from_millis) {
             None => drop(working.await),
@@ -220,11 +219,11 @@ impl SimUpstream {
     /// In the place of a filter. It reads `Fencing-Not-After` as the real one does, on a machine of its own.
     fn is_refused(&self, entrance: UpstreamEntrance, headers: &HeaderMap) -> bool {
         let filtered = self.filters && matches!(entrance, UpstreamEntrance::Guarded);
-        filtered && !matches!(filter::begun_by(headers, &*self.clock, CLOCK_ERROR), Ok(Some(_)))
+        filtered && !matches!(filter::start_deadline(headers, &*self.clock, CLOCK_ERROR), Ok(Some(_)))
     }
 
     /// Works for that long. Time in which it stands still does not count.
-    async fn works(&self, time: Duration) {
+    async fn work(&self, time: Duration) {
         let mut left = time;
         loop {
             let before = self.stood_still.get();
@@ -247,7 +246,7 @@ impl SimUpstream {
             .header(ATTEMPT, format!("called by {attempt}"))
             .header(CALLED_FROM, token)
             .header(WORKS, "40");
-        let called = sent(&self.host, gateway.parse().unwrap_or_default(), request, String::new());
+        let called = send(&self.host, gateway.parse().unwrap_or_default(), request, String::new());
         // The callback has a short time limit, and the caller goes on after it.
         let answered = timeout(Duration::from_secs(2), called).await;
         let status = answered.ok().and_then(|answered| answered.ok()).map(|(head, _)| head.status.as_u16());
@@ -262,7 +261,7 @@ impl SimUpstream {
     }
 
     /// A request for several resources counts as one execution of each.
-    fn begins(
+    fn begin(
         &self,
         entrance: UpstreamEntrance,
         path: &str,
@@ -300,7 +299,7 @@ impl SimUpstream {
         (numbers, Duration::from_millis(works))
     }
 
-    fn ends(&self, entrance: UpstreamEntrance, numbers: Vec<usize>, headers: &HeaderMap) {
+    fn end(&self, entrance: UpstreamEntrance, numbers: Vec<usize>, headers: &HeaderMap) {
         let mut executions = self.executions(entrance).borrow_mut();
         for number in numbers {
             let UpstreamExecution { execution, .. } = &mut executions[number];

@@ -20,24 +20,25 @@ pub(super) struct HistoryFindings {
 const BARE: &str = "bare";
 
 /// `mild`: the schedule has only accidents that are harmless even for a service without a guard.
-pub(super) fn verdict(
+pub(super) fn judge(
     mild: bool,
     way: UpstreamPath,
     upstream: &SimUpstream,
     clients: &SimClients,
 ) -> HistoryFindings {
-    let (bare, guarded): (Vec<_>, Vec<_>) = clients.told().into_iter().partition(|told| told.route == BARE);
+    let (bare, guarded): (Vec<_>, Vec<_>) =
+        clients.answers().into_iter().partition(|told| told.route == BARE);
     let history = |executions, told: Vec<super::asking::ClientAnswer>| History {
         executions,
         attempts: told.into_iter().map(|told| told.attempt).collect(),
     };
-    let guarded = history(upstream.guarded(), guarded);
+    let guarded = history(upstream.guarded_executions(), guarded);
     let HistoryVerdict { broken: mut wrong, outside } = match way {
         UpstreamPath::Direct => HistoryVerdict { broken: guarded.violations(), ..HistoryVerdict::default() },
-        UpstreamPath::Relayed => guarded.judged(PromiseCondition::OverAfterSending(MAX_EXECUTION)),
-        UpstreamPath::Filtered => guarded.judged(PromiseCondition::Lasts(LONGEST_EXECUTION)),
+        UpstreamPath::Relayed => guarded.judge(PromiseCondition::OverAfterSending(MAX_EXECUTION)),
+        UpstreamPath::Filtered => guarded.judge(PromiseCondition::Lasts(LONGEST_EXECUTION)),
     };
-    let without = history(upstream.bare(), bare).violations();
+    let without = history(upstream.bare_executions(), bare).violations();
     // Nobody compares tokens on this route, so executions may overlap after a pause. Only a guard prevents that.
     let promised = |violation: &Violation| {
         mild || !matches!(violation, Violation::Overlap { .. } | Violation::NotNewer { .. })
@@ -50,7 +51,7 @@ pub(super) fn verdict(
 }
 
 /// The number of executions behind the guard, and the number of their tenures.
-pub(super) fn exercised(upstream: &SimUpstream) -> (u64, u64) {
-    let history = History { executions: upstream.guarded(), attempts: Vec::new() };
+pub(super) fn exercised_counts(upstream: &SimUpstream) -> (u64, u64) {
+    let history = History { executions: upstream.guarded_executions(), attempts: Vec::new() };
     (history.executions.len() as u64, history.tenures() as u64)
 }

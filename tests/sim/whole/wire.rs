@@ -66,7 +66,7 @@ pub(super) struct ConnectionEnd {
 }
 
 impl SimConnection {
-    pub(super) fn laid(
+    pub(super) fn new(
         distances: Rc<NetworkDelays>,
         hosts: [IpAddr; 2],
         relayed: bool,
@@ -83,16 +83,16 @@ impl SimConnection {
         (wire.clone(), [end(0), end(1)])
     }
 
-    pub(super) fn is_of(&self, host: IpAddr) -> bool {
+    pub(super) fn has_host(&self, host: IpAddr) -> bool {
         self.hosts.contains(&host)
     }
 
-    pub(super) fn is_between(&self, one: IpAddr, other: IpAddr) -> bool {
+    pub(super) fn connects(&self, one: IpAddr, other: IpAddr) -> bool {
         self.hosts == [one, other] || self.hosts == [other, one]
     }
 
     /// Breaks the connection. Both ends are told, and bytes on their way are lost, but for those that a relay has.
-    pub(super) fn breaks(&self) {
+    pub(super) fn break_off(&self) {
         self.broken.set(true);
         for (number, way) in self.ways.iter().enumerate() {
             if !self.hides_the_break_from(number) {
@@ -136,7 +136,7 @@ impl ConnectionEnd {
     }
 
     /// When the last byte was sent that the accepting end has taken.
-    pub(super) fn taken_of(&self) -> Rc<Cell<Option<Instant>>> {
+    pub(super) fn last_accepted_at(&self) -> Rc<Cell<Option<Instant>>> {
         self.wire.taken_of.clone()
     }
 
@@ -248,7 +248,7 @@ impl Reset for ConnectionEnd {
 impl Drop for ConnectionEnd {
     fn drop(&mut self) {
         if self.resets.get() {
-            self.wire.breaks();
+            self.wire.break_off();
         } else if !self.ended && !self.wire.broken.get() {
             self.wire.sends(self.number, ConnectionData::End);
         }

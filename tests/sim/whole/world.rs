@@ -31,7 +31,7 @@ use super::{
     schedule::{ClientRequest, EventKind, NetworkFault, ProcessId, Schedule, ScheduledEvent, UpstreamPath},
     simulated_clock,
     upstream::SimUpstream,
-    verdict::{HistoryFindings, exercised, verdict},
+    verdict::{HistoryFindings, exercised_counts, judge},
 };
 
 pub(super) struct SimWorld {
@@ -96,15 +96,15 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Wor
     info!("calm");
     let mut wrong = world.calm().await;
     let HistoryFindings { wrong: found, outside } =
-        verdict(schedule.mild, schedule.way, &world.upstream, &world.clients);
+        judge(schedule.mild, schedule.way, &world.upstream, &world.clients);
     wrong.extend(found);
-    let mut seen = world.clients.seen();
-    let (executions, tenures) = exercised(&world.upstream);
+    let mut seen = world.clients.answer_counts();
+    let (executions, tenures) = exercised_counts(&world.upstream);
     let counts = [
         ("executions", executions),
         ("tenures", tenures),
         ("outside", outside),
-        ("refused by the filter", world.upstream.refused()),
+        ("refused by the filter", world.upstream.refused_count()),
     ];
     seen.extend(counts.map(|(what, often)| (what.to_owned(), often)));
     WorldResult { wrong, seen }
@@ -112,13 +112,13 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Wor
 
 impl SimWorld {
     fn new(seed: u64, folder: PathBuf, way: UpstreamPath) -> Self {
-        let dice = SeededRng::seeded(seed);
+        let dice = SeededRng::new(seed);
         let ensemble = SimEnsemble::start(EnsembleSettings {
             latency: Duration::ZERO..Duration::from_millis(2),
             seed: dice.next(),
             ..EnsembleSettings::default()
         });
-        let cables = SimNetwork::laid(dice.next());
+        let cables = SimNetwork::new(dice.next());
         let place = |_| GatewaySlot {
             wire: ensemble.wire(),
             running: RefCell::default(),
@@ -131,27 +131,27 @@ impl SimWorld {
             lets_in: Rc::default(),
         };
         if way != UpstreamPath::Direct {
-            cables.relays_to(UPSTREAM);
+            cables.set_relay(UPSTREAM);
         }
         let clock = simulated_clock::since_boot(Duration::from_secs(1000));
         let ahead = dice.within(&(Duration::ZERO..CLOCK_ERROR * 2));
         let filter_clock = simulated_clock::other_machine(clock.clone(), ahead, CLOCK_ERROR);
         Self {
-            upstream: SimUpstream::open(&cables.host(UPSTREAM), way, filter_clock),
-            clients: SimClients::at(cables.host(CLIENTS)),
+            upstream: SimUpstream::start(&cables.host(UPSTREAM), way, filter_clock),
+            clients: SimClients::new(cables.host(CLIENTS)),
             gateways: [0, 1].map(place),
             guard,
             clock,
             ensemble,
             cables,
-            secrets: Rc::new(SecretFiles::written(&folder)),
+            secrets: Rc::new(SecretFiles::create(&folder)),
             folder,
         }
     }
 
     /// Waits until requests can be served. The guard must know the installation first, whose tokens it compares.
     async fn opens(&self) {
-        let memories = [0, 1].map(|number| self.starts_gateway(number));
+        let memories = [0, 1].map(|number| self.start_gateway(number));
         let ensemble = loop {
             match memories.iter().find_map(|memory| memory.installation()) {
                 Some(installation) => break installation.uuid.clone(),
@@ -163,7 +163,7 @@ impl SimWorld {
             RedbStore::init(&store, &StoreIdentity::new(&ensemble, &SystemRandomness), 0)
                 .expect("an empty folder"),
         );
-        self.starts_guard();
+        self.start_guard();
         while !self.guard.lets_in.get() {
             sleep(T / 20).await;
         }
@@ -178,7 +178,7 @@ impl SimWorld {
         })
     }
 
-    fn starts_gateway(&self, number: usize) -> Arc<TokenHistory> {
+    fn start_gateway(&self, number: usize) -> Arc<TokenHistory> {
         let place = &self.gateways[number];
         let (orders, heard) = mpsc::unbounded_channel();
         let memory = Arc::<TokenHistory>::default();
@@ -199,7 +199,7 @@ impl SimWorld {
         memory
     }
 
-    fn starts_guard(&self) {
+    fn start_guard(&self) {
         let (orders, heard) = mpsc::unbounded_channel();
         let start = GuardStart {
             store: self.guard.store.borrow().clone(),
@@ -216,16 +216,16 @@ impl SimWorld {
 
     async fn happens(&self, number: usize, what: EventKind) {
         match what {
-            EventKind::Asks(ask) => self.clients.ask(number, &ask).await,
-            EventKind::Freezes(ProcessId::Upstream, time) => self.upstream.stands_still(time).await,
+            EventKind::Asks(ask) => self.clients.perform(number, &ask).await,
+            EventKind::Freezes(ProcessId::Upstream, time) => self.upstream.stall(time).await,
             EventKind::Freezes(who, time) => self.freezes(who, time).await,
             EventKind::HostSleeps(time) => {
-                tokio::join!(self.freezes(ProcessId::Guard, time), self.upstream.stands_still(time));
+                tokio::join!(self.freezes(ProcessId::Guard, time), self.upstream.stall(time));
             }
             EventKind::Dies(who, time) => {
-                if self.dies(who) {
+                if self.kill(who) {
                     sleep(time).await;
-                    self.starts(who);
+                    self.start(who);
                 }
             }
             EventKind::Restarts(who) => self.restarts(who).await,
@@ -269,7 +269,7 @@ impl SimWorld {
     }
 
     /// Returns whether a process was there.
-    fn dies(&self, who: ProcessId) -> bool {
+    fn kill(&self, who: ProcessId) -> bool {
         let address = self.host(who).address();
         let died = match who {
             ProcessId::Gateway(number) => self.gateways[number].running.take().map(drop).is_some(),
@@ -285,10 +285,10 @@ impl SimWorld {
         died
     }
 
-    fn starts(&self, who: ProcessId) {
+    fn start(&self, who: ProcessId) {
         match who {
-            ProcessId::Gateway(number) => drop(self.starts_gateway(number)),
-            ProcessId::Guard => self.starts_guard(),
+            ProcessId::Gateway(number) => drop(self.start_gateway(number)),
+            ProcessId::Guard => self.start_guard(),
             ProcessId::Upstream => {}
         }
     }
@@ -317,14 +317,14 @@ impl SimWorld {
             self.guard.store_is_copied();
         }
         drop(process);
-        self.starts(who);
+        self.start(who);
     }
 
     /// After everything is mended, requests must be served again, and nothing may be left at work.
     async fn calm(&self) -> Vec<String> {
         for place in &self.gateways {
             place.wire.delay(Duration::ZERO..Duration::from_millis(1));
-            place.wire.flow();
+            place.wire.resume();
             place.wire.reconnect();
         }
         self.cables.distances().slow(Duration::ZERO);
@@ -334,7 +334,7 @@ impl SimWorld {
             self.happens(0, EventKind::Rekeys(1)).await;
         }
         sleep(RESPONSE_TIMEOUT + T * 2).await;
-        if !self.upstream.rests() {
+        if !self.upstream.is_idle() {
             wrong.push("the upstream is still at work".to_owned());
         }
         for (number, path) in ["/pay/a", "/strict/b", "/move/a/c", "/bare/a", "/look/a"].iter().enumerate() {
@@ -342,14 +342,14 @@ impl SimWorld {
                 let works = Duration::from_millis(10);
                 let ask = ClientRequest::plain(gateway, (*path).to_owned(), works);
                 let number = 1000 + number * 2 + gateway;
-                self.clients.ask(number, &ask).await;
-                let told = self.clients.told().pop().expect("just told");
+                self.clients.perform(number, &ask).await;
+                let told = self.clients.answers().pop().expect("just told");
                 if told.status != Some(200) {
                     wrong.push(format!("in the calm gateway {gateway} answers {told:?}"));
                 }
             }
         }
-        wrong.extend(self.clients.endless().into_iter().map(|ask| format!("does not end: {ask}")));
+        wrong.extend(self.clients.unfinished().into_iter().map(|ask| format!("does not end: {ask}")));
         wrong
     }
 }
@@ -375,7 +375,7 @@ async fn strikes(wire: &Wire, trouble: NetworkFault) {
         NetworkFault::Silent(time) => {
             wire.stall(Direction::Both);
             sleep(time).await;
-            wire.flow();
+            wire.resume();
         }
         NetworkFault::LosesRequest => wire.lose_next_request(),
         NetworkFault::LosesReply => wire.lose_next_reply(),

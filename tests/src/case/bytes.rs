@@ -57,13 +57,13 @@ pub(super) fn line(text: &str) -> Result<Vec<u8>, String> {
 }
 
 /// For messages of a failed test: long runs are cut in the middle.
-pub(super) fn shown(bytes: &[u8]) -> String {
+pub(super) fn escape(bytes: &[u8]) -> String {
     const MOST: usize = 1200;
     if bytes.len() <= MOST {
         return bytes.escape_ascii().to_string().replace("\\r\\n", "\\r\\n\n      ");
     }
     let (head, tail) = (&bytes[..MOST / 2], &bytes[bytes.len() - MOST / 4..]);
-    format!("{} ... {} bytes ... {}", shown(head), bytes.len(), shown(tail))
+    format!("{} ... {} bytes ... {}", escape(head), bytes.len(), escape(tail))
 }
 
 #[cfg(test)]

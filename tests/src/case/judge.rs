@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{
     ClientAction, Exchange, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream, MessageCheck,
     WireCase,
-    bytes::shown,
+    bytes::escape,
     play::{CaseResult, ReceivedResponse},
     service::ReceivedRequest,
 };
@@ -25,20 +25,20 @@ pub fn complaints(case: &WireCase, played: &CaseResult) -> Vec<String> {
         wrong.extend(said.into_iter().map(|why| format!("answer {}: {why}", number + 1)));
     }
     if !played.extra.is_empty() {
-        wrong.push(format!("behind the last answer came {}", shown(&played.extra)));
+        wrong.push(format!("behind the last answer came {}", escape(&played.extra)));
     }
     wrong
 }
 
 /// The case with its complaints and all bytes.
-pub fn story(case: &WireCase, played: &CaseResult, complaints: &[String]) -> String {
+pub fn report(case: &WireCase, played: &CaseResult, complaints: &[String]) -> String {
     let mut text = format!("\n{}:{}: {}\n", case.file, case.line, case.name);
     for complaint in complaints {
         writeln!(text, "  - {complaint}").expect("a string takes all");
     }
     for say in case.exchanges.iter().flat_map(|exchange| &exchange.says) {
         match say {
-            ClientAction::Bytes(bytes) => writeln!(text, "    > {}", shown(bytes)),
+            ClientAction::Bytes(bytes) => writeln!(text, "    > {}", escape(bytes)),
             other => writeln!(text, "    > {other:?}"),
         }
         .expect("a string takes all");
@@ -66,11 +66,16 @@ fn requests(case: &WireCase, played: &CaseResult, wrong: &mut Vec<String>) {
         wrong.push(format!("{} requests at the upstream, not {}", played.requests.len(), expected.len()));
     }
     for (seen, request) in expected.into_iter().zip(&played.requests) {
-        arrived(case, seen, request, wrong);
+        check_arrival(case, seen, request, wrong);
     }
 }
 
-fn arrived(case: &WireCase, seen: &ExpectedRequest, request: &ReceivedRequest, wrong: &mut Vec<String>) {
+fn check_arrival(
+    case: &WireCase,
+    seen: &ExpectedRequest,
+    request: &ReceivedRequest,
+    wrong: &mut Vec<String>,
+) {
     let message = &request.message;
     if message.start != seen.line {
         wrong.push(format!("the upstream saw `{}`, not `{}`", message.start, seen.line));
@@ -78,13 +83,13 @@ fn arrived(case: &WireCase, seen: &ExpectedRequest, request: &ReceivedRequest, w
     if request.whole == seen.unfinished {
         wrong.push(format!("the upstream saw the body in full: {}", request.whole));
     }
-    checked("upstream", &seen.checks, message, wrong);
+    run_checks("upstream", &seen.checks, message, wrong);
     always_of_a_request(case, message, wrong);
 }
 
 /// What holds for every request at an upstream.
 fn always_of_a_request(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
-    let mut ours: Vec<String> = message.fields.iter().map(|(name, _)| folded(name)).collect();
+    let mut ours: Vec<String> = message.fields.iter().map(|(name, _)| fold_name(name)).collect();
     ours.retain(|name| name.starts_with("fencing-"));
     ours.sort();
     let stamp = ["fencing-key", "fencing-mode", "fencing-not-after", "fencing-number", "fencing-token"];
@@ -123,7 +128,7 @@ fn client(case: &WireCase, exchange: &Exchange, answer: Option<&ReceivedResponse
         ExpectedStatus::Status(expected) if status != *expected => {
             wrong.push(format!("`{}`, not {expected}", message.start));
         }
-        ExpectedStatus::Refusal(expected, _) if exchange.asks_for_head() => {
+        ExpectedStatus::Refusal(expected, _) if exchange.is_head_request() => {
             let told = values(message, "fencing-outcome");
             if (status, &told[..]) != (*expected, &["not-dispatched"]) || !message.body.is_empty() {
                 wrong.push(format!("{status} {told:?}, not {expected} not-dispatched and without a body"));
@@ -131,15 +136,15 @@ fn client(case: &WireCase, exchange: &Exchange, answer: Option<&ReceivedResponse
         }
         ExpectedStatus::Refusal(expected, reason) => {
             let dispatched = matches!(exchange.upstream, ExpectedUpstream::Sees(_));
-            refused((*expected, reason), dispatched, status, message, wrong);
+            check_refusal((*expected, reason), dispatched, status, message, wrong);
         }
-        ExpectedStatus::Status(_) => answered(case, message, wrong),
+        ExpectedStatus::Status(_) => check_response(case, message, wrong),
     }
-    checked("client", checks, message, wrong);
+    run_checks("client", checks, message, wrong);
 }
 
 /// What holds for every answer of an upstream.
-fn answered(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
+fn check_response(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
     let outcome = values(message, "fencing-outcome");
     let done = outcome.len() == 1 && outcome[0].split(';').next() == Some("done");
     if case.fenced != done || case.fenced == outcome.is_empty() {
@@ -148,7 +153,7 @@ fn answered(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
 }
 
 /// A refusal states its reason and the outcome of the request, both in its body and in its fields.
-fn refused(
+fn check_refusal(
     (expected, reason): (u16, &str),
     dispatched: bool,
     status: u16,
@@ -172,14 +177,14 @@ fn refused(
     }
 }
 
-fn checked(who: &str, checks: &[MessageCheck], message: &WireMessage, wrong: &mut Vec<String>) {
+fn run_checks(who: &str, checks: &[MessageCheck], message: &WireMessage, wrong: &mut Vec<String>) {
     for check in checks {
         let holds = match check {
             MessageCheck::Is(name, value) => values(message, name) == [value],
             MessageCheck::Has(name) => has(message, name),
             MessageCheck::Lacks(name) => {
                 let all = message.fields.iter().chain(&message.trailers);
-                all.map(|(given, _)| folded(given)).all(|given| given != folded(name))
+                all.map(|(given, _)| fold_name(given)).all(|given| given != fold_name(name))
             }
             MessageCheck::Body(body) => message.body == *body,
             MessageCheck::Trailer(name, value) => {
@@ -204,6 +209,6 @@ fn values<'a>(message: &'a WireMessage, name: &str) -> Vec<&'a str> {
 }
 
 /// A field name as a server sees it that turns names into CGI variables.
-fn folded(name: &str) -> String {
+fn fold_name(name: &str) -> String {
     name.to_ascii_lowercase().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }

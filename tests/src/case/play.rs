@@ -50,7 +50,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// If nobody listens.
 pub async fn play(case: &WireCase, proxy: SocketAddr, service: &ScriptedService) -> CaseResult {
     let before = service.requests().len();
-    service.will_answer(case.exchanges.iter().map(|exchange| exchange.service.clone()));
+    service.queue_answers(case.exchanges.iter().map(|exchange| exchange.service.clone()));
     let stream = TcpStream::connect(proxy).await.expect("the proxy listens");
     let mut talk = ClientConnection::over(stream, proxy, service, before);
     let mut played = CaseResult::default();
@@ -100,7 +100,7 @@ impl<'a> ClientConnection<'a> {
             // A connection that is kept ends now, and what was smuggled past is answered before.
             drop(self.output.shutdown().await);
         }
-        self.input.rest(&mut played.extra).await;
+        self.input.read_rest(&mut played.extra).await;
         played.closed = true;
     }
 
@@ -149,7 +149,7 @@ impl EventSource<'_> {
         match say {
             ClientAction::Bytes(bytes) => return output.write_all(bytes).await,
             ClientAction::HangUp => return output.shutdown().await,
-            ClientAction::Until(Event::Upstream) => self.service.sees(self.seen + 1).await,
+            ClientAction::Until(Event::Upstream) => self.service.wait_requests(self.seen + 1).await,
             ClientAction::Until(Event::Interim) => {
                 let come = self.interim.clone().wait_for(|count| *count > 0).await.is_ok();
                 debug_assert!(come, "the sender is kept beside");
@@ -193,7 +193,7 @@ async fn receive(
 ) -> io::Result<ReceivedResponse> {
     let mut received = ReceivedResponse::default();
     loop {
-        received.message = input.head().await?;
+        received.message = input.read_head().await?;
         match received.message.word(1).parse() {
             Ok(status @ 100..=199) => {
                 received.interim.push(status);
@@ -203,8 +203,8 @@ async fn receive(
             _ => break,
         }
     }
-    if !exchange.asks_for_head() {
-        received.broken = input.body(&mut received.message, NoLengthMeaning::UntilClose).await.is_err();
+    if !exchange.is_head_request() {
+        received.broken = input.read_body(&mut received.message, NoLengthMeaning::UntilClose).await.is_err();
     }
     Ok(received)
 }

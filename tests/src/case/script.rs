@@ -26,7 +26,7 @@ pub struct Exchange {
 
 impl Exchange {
     /// The request is a HEAD, so its answer has no body, whatever the fields of the answer say.
-    pub(super) fn asks_for_head(&self) -> bool {
+    pub(super) fn is_head_request(&self) -> bool {
         self.says.iter().any(|say| matches!(say, ClientAction::Bytes(bytes) if bytes.starts_with(b"HEAD ")))
     }
 }

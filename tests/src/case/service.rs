@@ -63,7 +63,7 @@ impl ScriptedService {
     }
 
     /// Sets the answers to the next requests, in their order. Every later request gets a 200.
-    pub fn will_answer(&self, answers: impl IntoIterator<Item = ScriptedResponse>) {
+    pub fn queue_answers(&self, answers: impl IntoIterator<Item = ScriptedResponse>) {
         *self.shared.answers() = answers.into_iter().collect();
     }
 
@@ -76,7 +76,7 @@ impl ScriptedService {
     ///
     /// # Panics
     /// Never: the service outlives who asks it.
-    pub async fn sees(&self, count: usize) {
+    pub async fn wait_requests(&self, count: usize) {
         let mut requests = self.shared.requests.subscribe();
         requests.wait_for(|requests| requests.len() >= count).await.expect("the service lives");
     }
@@ -103,14 +103,14 @@ impl ServiceState {
         stream.set_nodelay(true)?;
         let (input, mut output) = stream.into_split();
         let mut reader = MessageReader::new(input, |_| {});
-        while reader.begins().await? {
-            let mut message = reader.head().await?;
+        while reader.wait_first_byte().await? {
+            let mut message = reader.read_head().await?;
             let number = self.open(message.clone());
             let answer = self.answers().pop_front().unwrap_or_default();
             if answer.early {
                 output.write_all(&bytes(&answer, &message)).await?;
             }
-            reader.body(&mut message, NoLengthMeaning::Empty).await?;
+            reader.read_body(&mut message, NoLengthMeaning::Empty).await?;
             self.requests.send_modify(|requests| {
                 requests[number] = ReceivedRequest { message: message.clone(), whole: true };
             });

@@ -44,10 +44,10 @@ pub struct GatewayFixture {
 impl GatewayFixture {
     pub async fn new() -> Self {
         let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
-        let link = ZooKeeperProxy::to(site.zookeeper).await;
+        let link = ZooKeeperProxy::start(site.zookeeper).await;
         // The session is long enough that a busy machine loses none before the mishap.
         let policy = |name| tokens.policy(&site, name).with("/zookeeper/session_timeout", "4s");
-        let (policy, other) = (policy("gw-1").through(link.address()), policy("gw-2"));
+        let (policy, other) = (policy("gw-1").with_zookeeper(link.address()), policy("gw-2"));
         let (victim, other) = Gateway::start_both(&policy, &other).await;
         Self { site, tokens, link, policy, victim, other }
     }
@@ -57,12 +57,12 @@ impl GatewayFixture {
     ///
     /// # Panics
     /// If the gateway that suffers the mishap does not hold all of the leases.
-    pub async fn plays(&mut self, mishap: GatewayFault, many: usize) -> Vec<FaultTiming<GatewayFault>> {
-        let all: Vec<_> = (0..many).map(|number| self.begins(mishap, number)).collect();
+    pub async fn run_rounds(&mut self, mishap: GatewayFault, many: usize) -> Vec<FaultTiming<GatewayFault>> {
+        let all: Vec<_> = (0..many).map(|number| self.start_command(mishap, number)).collect();
         for (charged, _) in &all {
-            charged.lives().await;
+            charged.wait_record().await;
         }
-        self.victim.series_becomes("fencegate_leases", &["state=\"held\""], many as f64).await;
+        self.victim.wait_series("fencegate_leases", &["state=\"held\""], many as f64).await;
         match mishap {
             GatewayFault::Stopped => self.victim.signal(Signal::STOP),
             GatewayFault::Killed => self.victim.signal(Signal::KILL),
@@ -70,29 +70,29 @@ impl GatewayFixture {
         }
         let next = Client::connect(self.direct()).await.expect("ZooKeeper serves");
         let measured = all.iter().map(async |(charged, key)| {
-            CommandDeath::of(charged, key, &next).await.measured(mishap, true).await
+            CommandDeath::observe(charged, key, &next).await.measure(mishap, true).await
         });
         let measured = join_all(measured).await;
         next.close().await;
-        self.goes_on_after(mishap).await;
+        self.recover_from(mishap).await;
         measured
     }
 
-    fn begins(&self, mishap: GatewayFault, number: usize) -> (LockedCommand, String) {
+    fn start_command(&self, mishap: GatewayFault, number: usize) -> (LockedCommand, String) {
         let key = format!("job/{mishap:?}-{number}");
         let manner = if number.is_multiple_of(2) { CommandBehavior::Stubborn } else { CommandBehavior::Meek };
-        let doors = LockSource::through(&[&self.victim, &self.other], &self.tokens.file("client"));
-        (LockedCommand::living(doors, &[&["lock", &key, "--ttl", "3s"], &GRACE[..]].concat(), manner), key)
+        let doors = LockSource::via_gateways(&[&self.victim, &self.other], &self.tokens.file("client"));
+        (LockedCommand::spawn(doors, &[&["lock", &key, "--ttl", "3s"], &GRACE[..]].concat(), manner), key)
     }
 
     /// Options of the next holder, which takes locks in ZooKeeper without a gateway.
     fn direct(&self) -> ConnectOptions {
         let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
         let (zookeeper, root) = (self.site.zookeeper.to_string(), &self.site.root);
-        ConnectOptions { session_timeout, tick, ..ConnectOptions::of(&zookeeper, root, "next") }
+        ConnectOptions { session_timeout, tick, ..ConnectOptions::new(&zookeeper, root, "next") }
     }
 
-    async fn goes_on_after(&mut self, mishap: GatewayFault) {
+    async fn recover_from(&mut self, mishap: GatewayFault) {
         match mishap {
             GatewayFault::Stopped => self.victim.signal(Signal::CONT),
             GatewayFault::Killed => self.victim = GatewayLaunch::new(&self.policy).start().await,
@@ -101,6 +101,6 @@ impl GatewayFixture {
                 self.link.mend();
             }
         }
-        self.victim.becomes_ready().await;
+        self.victim.wait_ready().await;
     }
 }

@@ -6,7 +6,7 @@ use fencegate_lock::client::Client;
 use fencegate_process::clock::{BootInstant, Clock, MachineClock};
 use tokio::time::sleep;
 
-use super::{LockedCommand, dies, is_alive};
+use super::{LockedCommand, is_alive, wait_dead};
 
 /// The measurements after one mishap.
 #[derive(Debug, Clone)]
@@ -36,8 +36,8 @@ impl<'a> CommandDeath<'a> {
     ///
     /// # Panics
     /// If the command still runs then.
-    pub async fn of(charged: &'a LockedCommand, key: &str, next: &Client) -> Self {
-        let (command, before) = (charged.command(), charged.lives().await.token);
+    pub async fn observe(charged: &'a LockedCommand, key: &str, next: &Client) -> Self {
+        let (command, before) = (charged.command(), charged.wait_record().await.token);
         let (granted, token) = loop {
             if let Ok(held) = next.lock(key).wait(Duration::from_secs(60)).await {
                 let got = (MachineClock.now(), held.token().to_string());
@@ -47,7 +47,7 @@ impl<'a> CommandDeath<'a> {
             sleep(Duration::from_millis(20)).await;
         };
         assert!(!is_alive(command), "the command for {key} runs on under another's lock");
-        dies(command).await;
+        wait_dead(command).await;
         Self { charged, before, granted, token }
     }
 
@@ -55,10 +55,10 @@ impl<'a> CommandDeath<'a> {
     ///
     /// # Panics
     /// If the command never ran.
-    pub async fn measured<M>(self, mishap: M, tells: bool) -> FaultTiming<M> {
-        let proven = self.charged.proven_until().await;
+    pub async fn measure<M>(self, mishap: M, tells: bool) -> FaultTiming<M> {
+        let proven = self.charged.proof_deadline().await;
         let code = if tells { Some(self.charged.exit().await) } else { None };
-        let last = self.charged.life().expect("it lived").last;
+        let last = self.charged.record().expect("it lived").last;
         let (before_the_end, before_the_next) = (millis(last, proven), millis(last, self.granted));
         FaultTiming { mishap, before_the_end, before_the_next, code, grows: self.token > self.before }
     }

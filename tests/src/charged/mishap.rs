@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::{
-    CommandBehavior, GRACE, LockedCommand, installed,
+    CommandBehavior, GRACE, LockedCommand, install,
     measured::{CommandDeath, FaultTiming},
     signal,
 };
@@ -60,36 +60,36 @@ impl FaultFixture {
     pub async fn new() -> Self {
         let zookeeper = OwnZooKeeper::start();
         let (address, root) = (zookeeper.server.address(), fresh_root());
-        let link = ZooKeeperProxy::to(address).await;
+        let link = ZooKeeperProxy::start(address).await;
         let nobody = "127.0.0.1:9".parse().expect("an address");
         let policy = TestPolicy::new("jobs", address, &root, nobody);
-        installed(&policy).await;
+        install(&policy).await;
         let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
         let direct = ConnectOptions {
             session_timeout,
             tick,
-            ..ConnectOptions::of(&address.to_string(), &root, "next")
+            ..ConnectOptions::new(&address.to_string(), &root, "next")
         };
-        let policy = policy.through(link.address());
+        let policy = policy.with_zookeeper(link.address());
         Self { zookeeper, link, policy, direct }
     }
 
     /// Plays one mishap for `many` commands at once, each with a key of its own. The commands are alternately stubborn
     /// and meek.
-    pub async fn plays(&self, mishap: CommandFault, many: usize) -> Vec<FaultTiming<CommandFault>> {
-        let all: Vec<_> = (0..many).map(|number| self.begins(mishap, number)).collect();
+    pub async fn run_rounds(&self, mishap: CommandFault, many: usize) -> Vec<FaultTiming<CommandFault>> {
+        let all: Vec<_> = (0..many).map(|number| self.start_command(mishap, number)).collect();
         for (charged, _) in &all {
-            charged.lives().await;
+            charged.wait_record().await;
         }
         let next = Client::connect(self.direct.clone()).await.expect("ZooKeeper serves");
         let (happens, all) = (self.happens(mishap, &all), &all);
         let measured = async {
             let measured = all.iter().map(async |(charged, key)| {
-                let dead = CommandDeath::of(charged, key, &next).await;
+                let dead = CommandDeath::observe(charged, key, &next).await;
                 if mishap == CommandFault::KeeperStopped {
                     charged.signal(Signal::CONT);
                 }
-                dead.measured(mishap, mishap.tells()).await
+                dead.measure(mishap, mishap.tells()).await
             });
             join_all(measured).await
         };
@@ -98,10 +98,10 @@ impl FaultFixture {
         measured
     }
 
-    fn begins(&self, mishap: CommandFault, number: usize) -> (LockedCommand, String) {
+    fn start_command(&self, mishap: CommandFault, number: usize) -> (LockedCommand, String) {
         let key = format!("{mishap:?}/{number}");
         let manner = if number.is_multiple_of(2) { CommandBehavior::Stubborn } else { CommandBehavior::Meek };
-        (LockedCommand::living(&self.policy, &[&["lock", &key], &GRACE[..]].concat(), manner), key)
+        (LockedCommand::spawn(&self.policy, &[&["lock", &key], &GRACE[..]].concat(), manner), key)
     }
 
     async fn happens(&self, mishap: CommandFault, all: &[(LockedCommand, String)]) {
@@ -124,7 +124,7 @@ impl FaultFixture {
             CommandFault::ZooKeeperStopped => {
                 self.zookeeper.server.pause().expect("our own child");
                 for (charged, _) in all {
-                    charged.says("proven until ").await;
+                    charged.wait_output("proven until ").await;
                 }
                 self.zookeeper.server.resume().expect("our own child");
             }

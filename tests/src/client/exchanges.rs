@@ -11,7 +11,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{ClientResponse, TestRequest, dial::connected};
+use super::{ClientResponse, TestRequest, dial::connect};
 
 /// One connection to a gateway. Dropping it hangs up.
 pub struct Http1Client {
@@ -25,7 +25,7 @@ impl TestRequest {
     ///
     /// # Errors
     /// When the connection broke before the answer was complete.
-    pub async fn to(&self, address: SocketAddr) -> Result<ClientResponse, String> {
+    pub async fn send_to(&self, address: SocketAddr) -> Result<ClientResponse, String> {
         Http1Client::connect(address).await?.send(self).await
     }
 }
@@ -34,14 +34,14 @@ impl Http1Client {
     /// # Errors
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
-        Self::over(connected(address).await?, address).await
+        Self::on_stream(connect(address).await?, address).await
     }
 
     /// Over a stream that is there already.
     ///
     /// # Errors
     /// When the handshake fails.
-    pub async fn over(
+    pub async fn on_stream(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
     ) -> Result<Self, String> {

@@ -10,7 +10,7 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-use crate::patience::patiently;
+use crate::patience::wait_until;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -32,7 +32,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The connection preface of HTTP/2, with an empty SETTINGS frame.
-pub fn opening() -> Vec<u8> {
+pub fn preface() -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b"")].concat()
 }
 
@@ -85,7 +85,7 @@ impl FrameClient {
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Self {
         let mut bare = Self(TcpStream::connect(address).await.expect("listens"));
-        bare.send(&[opening()]).await;
+        bare.send(&[preface()]).await;
         bare
     }
 
@@ -97,7 +97,7 @@ impl FrameClient {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((local, 0).into()).expect("an address of loopback");
         let mut bare = Self(socket.connect(address).await.expect("listens"));
-        bare.send(&[opening()]).await;
+        bare.send(&[preface()]).await;
         bare
     }
 
@@ -109,14 +109,15 @@ impl FrameClient {
     }
 
     /// Sends a GET and waits until the other side ends the connection.
-    pub async fn asks_and_takes_nothing(mut self, path: &str) {
+    pub async fn get_without_reading(mut self, path: &str) {
         self.send(&[frame(HEADERS, END_HEADERS | END_STREAM, 1, &get(path))]).await;
-        self.until(|frame| frame.kind == HEADERS).await;
-        patiently("the end of the connection", async { while self.next().await.is_ok() {} }, || "open").await;
+        self.read_until(|frame| frame.kind == HEADERS).await;
+        wait_until("the end of the connection", async { while self.next().await.is_ok() {} }, || "open")
+            .await;
     }
 
     /// Returns when the other side has ended the connection.
-    pub async fn ends(&mut self) {
+    pub async fn wait_closed(&mut self) {
         while self.next().await.is_ok() {}
     }
 
@@ -145,7 +146,7 @@ impl FrameClient {
     ///
     /// # Panics
     /// When none came in time.
-    pub async fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
+    pub async fn read_until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
         let found = async {
             loop {
                 let frame = self.next().await.expect("connected");
@@ -154,12 +155,12 @@ impl FrameClient {
                 }
             }
         };
-        patiently("a frame", found, || "none").await
+        wait_until("a frame", found, || "none").await
     }
 
     /// As fast as they are taken, a hundred at once, without reading: what is answered has to wait somewhere. Returns
     /// when the other side takes no more.
-    pub async fn pours(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
+    pub async fn send_without_reading(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
         let mut frames = frames.peekable();
         while frames.peek().is_some() {
             let some: Vec<u8> = frames.by_ref().take(100).flatten().collect();

@@ -42,7 +42,7 @@ impl RawClient {
 
     /// # Errors
     /// When the gateway hung up.
-    pub async fn say(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.output.write_all(bytes.as_ref()).await
     }
 
@@ -55,31 +55,31 @@ impl RawClient {
     ///
     /// # Errors
     /// When the gateway hung up, or sent no HTTP.
-    pub async fn head(&mut self) -> io::Result<WireMessage> {
-        self.answers.head().await
+    pub async fn read_head(&mut self) -> io::Result<WireMessage> {
+        self.answers.read_head().await
     }
 
     /// The rest of an answer whose head was read.
     ///
     /// # Errors
     /// When the gateway hung up within it.
-    pub async fn body(&mut self, answer: &mut WireMessage) -> io::Result<()> {
-        self.answers.body(answer, NoLengthMeaning::UntilClose).await
+    pub async fn read_body(&mut self, answer: &mut WireMessage) -> io::Result<()> {
+        self.answers.read_body(answer, NoLengthMeaning::UntilClose).await
     }
 
     /// The next answer.
     ///
     /// # Errors
     /// When the gateway hung up, or sent no HTTP.
-    pub async fn answer(&mut self) -> io::Result<WireMessage> {
-        let mut answer = self.head().await?;
-        self.body(&mut answer).await?;
+    pub async fn read_response(&mut self) -> io::Result<WireMessage> {
+        let mut answer = self.read_head().await?;
+        self.read_body(&mut answer).await?;
         Ok(answer)
     }
 
     /// From now on reads a little at a time.
-    pub fn slows_down(&mut self, pause: Duration) {
-        self.answers.slows_down(pause);
+    pub fn set_read_pause(&mut self, pause: Duration) {
+        self.answers.set_read_pause(pause);
     }
 
     /// Hangs up with a reset.

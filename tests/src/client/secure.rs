@@ -10,7 +10,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::dial::connected;
+use super::dial::connect;
 
 /// How a client speaks TLS.
 #[derive(Clone)]
@@ -23,23 +23,23 @@ pub struct TlsClient {
 
 impl TlsClient {
     /// Trusts certificates that these roots have signed, and offers no protocol.
-    pub fn trusting(roots: RootCertStore) -> Self {
+    pub fn new(roots: RootCertStore) -> Self {
         Self { roots, shown: None, versions: rustls::ALL_VERSIONS, protocols: Vec::new() }
     }
 
     /// Shows a certificate when asked for one.
     #[must_use]
-    pub fn showing(self, certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Self {
+    pub fn with_certificate(self, certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Self {
         Self { shown: Some((certificate, Arc::new(key))), ..self }
     }
 
     #[must_use]
-    pub fn versions(self, versions: &'static [&'static SupportedProtocolVersion]) -> Self {
+    pub fn with_versions(self, versions: &'static [&'static SupportedProtocolVersion]) -> Self {
         Self { versions, ..self }
     }
 
     #[must_use]
-    pub fn offering(self, protocols: &[&str]) -> Self {
+    pub fn with_alpn(self, protocols: &[&str]) -> Self {
         let protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         Self { protocols, ..self }
     }
@@ -71,7 +71,7 @@ impl TlsClient {
     /// # Panics
     /// If `name` is no name.
     pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<TlsStream<TcpStream>, String> {
-        self.over(connected(address).await?, name).await
+        self.on_stream(connect(address).await?, name).await
     }
 
     /// The same over a connection that is there already.
@@ -81,7 +81,7 @@ impl TlsClient {
     ///
     /// # Panics
     /// If `name` is no name.
-    pub async fn over(&self, stream: TcpStream, name: &str) -> Result<TlsStream<TcpStream>, String> {
+    pub async fn on_stream(&self, stream: TcpStream, name: &str) -> Result<TlsStream<TcpStream>, String> {
         let config = self.config()?;
         let name = ServerName::try_from(name.to_owned()).expect("a name");
         let connector = TlsConnector::from(Arc::new(config));

@@ -11,7 +11,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{ClientResponse, TestRequest, dial::connected};
+use super::{ClientResponse, TestRequest, dial::connect};
 
 /// Dropping it hangs up.
 pub struct Http2Client {
@@ -24,14 +24,14 @@ impl Http2Client {
     /// # Errors
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
-        Self::over(connected(address).await?, address).await
+        Self::on_stream(connect(address).await?, address).await
     }
 
     /// Over a stream that is there already.
     ///
     /// # Errors
     /// When nobody speaks HTTP/2 there.
-    pub async fn over(
+    pub async fn on_stream(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
     ) -> Result<Self, String> {
@@ -75,7 +75,7 @@ impl Http2Client {
     ///
     /// # Panics
     /// Never: the connection's task does not panic.
-    pub async fn closed(mut self) -> Result<(), String> {
+    pub async fn wait_closed(mut self) -> Result<(), String> {
         (&mut self.connection).await.expect("no panic").map_err(|error| format!("{error:?}"))
     }
 }

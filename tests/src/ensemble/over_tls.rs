@@ -46,7 +46,7 @@ const WITH_NETTY: &str = "/usr/share/java/slf4j-simple.jar:/usr/share/java/zooke
 /// The servers that all tests of a process share: three where the variable is set, else one. They die with the process.
 pub fn shared() -> &'static TlsEnsemble {
     static SECURED: LazyLock<TlsEnsemble> = LazyLock::new(|| {
-        let count = if everywhere() { SERVERS } else { 1 };
+        let count = if is_enabled() { SERVERS } else { 1 };
         // The first caller may run within a runtime, and blocking on a second runtime is not allowed there.
         let started = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -58,14 +58,14 @@ pub fn shared() -> &'static TlsEnsemble {
 }
 
 /// Whether the variable is set.
-pub fn everywhere() -> bool {
+pub fn is_enabled() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
 impl TlsEnsemble {
     /// One server, or three. Returns when all of them serve.
     pub async fn start(count: usize) -> Self {
-        let (authority, home) = (TestCa::new(), scratch::place());
+        let (authority, home) = (TestCa::new(), scratch::temp_dir());
         let (store, trusted) = (home.path().join("server.pem"), home.path().join("authority.pem"));
         authority.sign(&["localhost", "127.0.0.1"]).write_as_one(&store);
         authority.write(&trusted);

@@ -38,7 +38,7 @@ pub(super) enum LinkMode {
 }
 
 impl LinkState {
-    pub(super) fn before(server: SocketAddr) -> Self {
+    pub(super) fn new(server: SocketAddr) -> Self {
         Self {
             server,
             state: watch::Sender::new(LinkMode::Whole),
@@ -60,8 +60,8 @@ impl LinkState {
     }
 
     /// The trap that this message springs.
-    pub(super) fn sprung_by(&self, message: &[u8]) -> Option<FaultTrap> {
-        let does = LockOperation::of(message);
+    pub(super) fn take_matching_trap(&self, message: &[u8]) -> Option<FaultTrap> {
+        let does = LockOperation::parse(message);
         self.trap().take_if(|trap| does.contains(&trap.operation))
     }
 

@@ -21,7 +21,7 @@ use tokio::{
 use super::{
     OperationFault,
     fault_state::{LinkMode, LinkState},
-    opcode::word,
+    opcode::read_i32,
     trap::FaultTrap,
 };
 
@@ -42,7 +42,7 @@ impl MessageReader {
     /// Dropping the future loses nothing.
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
-            if let Some(length) = word(&self.read, 0).and_then(|length| usize::try_from(length).ok())
+            if let Some(length) = read_i32(&self.read, 0).and_then(|length| usize::try_from(length).ok())
                 && self.read.len() >= 4 + length
             {
                 return Ok(Some(self.read.split_to(4 + length).freeze()));
@@ -104,13 +104,13 @@ async fn upward(
             }
         };
         let Some(message) = message else { return Ok(()) };
-        match line.sprung_by(&message) {
+        match line.take_matching_trap(&message) {
             Some(FaultTrap { fate: OperationFault::Vanishes, sprung, .. }) => {
                 vanished = true;
                 sprung.send(()).ok();
             }
             Some(trap) => {
-                let number = word(&message, 1).expect("an operation has a number");
+                let number = read_i32(&message, 1).expect("an operation has a number");
                 expected.lock().expect("no thread panics here").insert(number, trap);
             }
             None => {}
@@ -131,12 +131,12 @@ async fn downward(
     expected: &PendingReplies,
 ) -> io::Result<()> {
     while let Some(message) = server.next().await? {
-        let number = word(&message, 1).unwrap_or_default();
+        let number = read_i32(&message, 1).unwrap_or_default();
         let trap = expected.lock().expect("no thread panics here").remove(&number);
         match trap {
             Some(FaultTrap { fate: OperationFault::AnswerHeld(latch), sprung, .. }) => {
                 sprung.send(()).ok();
-                latch.passed().await;
+                latch.wait_released().await;
             }
             Some(FaultTrap { sprung, .. }) => {
                 sprung.send(()).ok();

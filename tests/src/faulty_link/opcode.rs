@@ -21,9 +21,9 @@ pub enum LockOperation {
 impl LockOperation {
     /// All operations that this message counts as. The list is empty where the message names no lock node and does not
     /// write to `meta`.
-    pub(super) fn of(message: &[u8]) -> &'static [Self] {
+    pub(super) fn parse(message: &[u8]) -> &'static [Self] {
         const META: &[u8] = b"\"base\":";
-        let code = word(message, 2);
+        let code = read_i32(message, 2);
         if code == Some(MULTI) && message.windows(META.len()).any(|part| part == META) {
             return &[Self::Era];
         }
@@ -51,7 +51,7 @@ impl LockOperation {
 }
 
 fn names_a_lock_node(bytes: &[u8]) -> bool {
-    let marks = [Mode::Exclusive, Mode::Shared].map(|mode| NodeLayout::Native.mark(mode).as_bytes());
+    let marks = [Mode::Exclusive, Mode::Shared].map(|mode| NodeLayout::Native.mode_marker(mode).as_bytes());
     marks.iter().any(|mark| bytes.windows(mark.len()).any(|part| part == *mark))
 }
 
@@ -63,7 +63,7 @@ const MULTI: i32 = 14;
 const CREATE_2: i32 = 15;
 
 /// The n-th 32-bit number of a message: 0 is its length, 1 the number of the request, and 2 in a request the operation.
-pub(super) fn word(message: &[u8], n: usize) -> Option<i32> {
+pub(super) fn read_i32(message: &[u8], n: usize) -> Option<i32> {
     message.chunks_exact(4).nth(n).map(|bytes| i32::from_be_bytes(bytes.try_into().expect("four")))
 }
 

@@ -9,7 +9,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 use super::*;
 use crate::{
     origin::Latch,
-    patience::{QUIET, patiently},
+    patience::{QUIET, wait_until},
     zookeeper,
 };
 
@@ -23,7 +23,7 @@ struct TestConnection {
 
 impl TestConnection {
     async fn new() -> Self {
-        let link = ZooKeeperProxy::to(zookeeper::shared()).await;
+        let link = ZooKeeperProxy::start(zookeeper::shared()).await;
         let connect = async |address: SocketAddr| {
             let connector = Client::connector().with_session_timeout(Duration::from_secs(4));
             connector.connect(&address.to_string()).await.expect("ZooKeeper serves")
@@ -37,7 +37,7 @@ impl TestConnection {
 
     async fn create(&self) -> Result<(), Error> {
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        let name = NodeLayout::Native.mark(Mode::Exclusive);
+        let name = NodeLayout::Native.mode_marker(Mode::Exclusive);
         self.client.create(&format!("{}/n{name}", self.root), b"", &mode).await.map(drop)
     }
 
@@ -49,10 +49,10 @@ impl TestConnection {
 #[tokio::test]
 async fn an_answer_that_is_lost_was_of_something_done_and_ends_the_connection() {
     let all = TestConnection::new().await;
-    let sprung = all.link.trap(LockOperation::Create, OperationFault::AnswerLost);
+    let sprung = all.link.intercept(LockOperation::Create, OperationFault::AnswerLost);
     all.client.list_children(&all.root).await.expect("another operation is let through");
     all.create().await.expect_err("no answer");
-    sprung.happened().await;
+    sprung.wait().await;
     assert_eq!(all.nodes().await, 1);
     all.create().await.expect("once, and over a new connection");
     assert_eq!(all.nodes().await, 2);
@@ -61,9 +61,9 @@ async fn an_answer_that_is_lost_was_of_something_done_and_ends_the_connection() 
 #[tokio::test]
 async fn what_vanishes_is_not_done() {
     let all = TestConnection::new().await;
-    let sprung = all.link.trap(LockOperation::Create, OperationFault::Vanishes);
+    let sprung = all.link.intercept(LockOperation::Create, OperationFault::Vanishes);
     let (created, ()) = tokio::join!(all.create(), async {
-        sprung.happened().await;
+        sprung.wait().await;
         all.link.cut();
         all.link.mend();
     });
@@ -76,17 +76,17 @@ async fn what_vanishes_is_not_done() {
 async fn an_answer_that_is_held_comes_when_let_go() {
     let all = TestConnection::new().await;
     let latch = Latch::default();
-    let sprung = all.link.trap(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
+    let sprung = all.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
     let created = async {
         all.create().await.expect("answered");
         Instant::now()
     };
     let (answered, let_go) = tokio::join!(created, async {
-        sprung.happened().await;
+        sprung.wait().await;
         assert_eq!(all.nodes().await, 1);
         tokio::time::sleep(QUIET).await;
         let now = Instant::now();
-        latch.let_go();
+        latch.release();
         now
     });
     assert!(answered > let_go);
@@ -99,7 +99,7 @@ async fn a_session_that_is_ended_takes_its_nodes_along() {
     all.link.end_sessions();
     let mut state = all.client.state_watcher();
     let over = async { while !state.changed().await.is_terminated() {} };
-    patiently("the client to learn of it", over, || "nothing").await;
+    wait_until("the client to learn of it", over, || "nothing").await;
     assert_eq!(all.nodes().await, 0);
 }
 

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::LockOperation;
-use crate::{origin::Latch, patience::patiently};
+use crate::{origin::Latch, patience::wait_until};
 
 /// What becomes of an operation.
 #[derive(Debug, Clone)]
@@ -31,8 +31,8 @@ pub struct FaultTriggered {
 impl FaultTriggered {
     /// # Panics
     /// If it did not happen in time.
-    pub async fn happened(self) {
+    pub async fn wait(self) {
         let Self { what, event } = self;
-        patiently(&what, event, || "nothing").await.expect("the link lives on");
+        wait_until(&what, event, || "nothing").await.expect("the link lives on");
     }
 }

@@ -38,12 +38,12 @@ pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
 
 /// Runs one of the readers in `tests/readings`, and gives it all texts at once.
 fn program(part: RequestPart, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
-    let home = scratch::place();
+    let home = scratch::temp_dir();
     let asked = home.path().join("asked");
     let lines: String = texts.iter().map(|text| format!("{}\n", hex(text.as_bytes()))).collect();
     fs::write(&asked, lines).expect("a folder of our own");
     let mut command = Command::new("timeout");
-    command.args(["300", name]).args(script).args([part.word(), part.name()]).args(more);
+    command.args(["300", name]).args(script).args([part.as_str(), part.name()]).args(more);
     // The Python reader shall leave no cache in the folders of the repository.
     command
         .current_dir(folder())

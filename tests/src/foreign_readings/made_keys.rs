@@ -11,7 +11,7 @@ use fencegate_policies::{
     plan::{Fence, Plan},
 };
 
-use super::reading::{Reading, ReadingRow, RequestPart, bytes_of};
+use super::reading::{Reading, ReadingRow, RequestPart, parse_hex};
 
 /// The count of each result, over all rows and readers.
 #[derive(Debug, Default)]
@@ -82,14 +82,14 @@ impl KeyReader {
                     coding: HeaderField::Absent,
                 };
                 let fence = self.fence("body");
-                match fence.body(&said, text.as_bytes()) {
+                match fence.parse_body(&said, text.as_bytes()) {
                     Ok(body) => fence.expand_all(&SampleRequest { query: None, body: Some(body) }),
                     Err(_) => return Reading::Unreadable,
                 }
             }
         };
         match key.as_deref() {
-            Ok([key]) => Reading::Text(unescaped(key).expect("an escaped value")),
+            Ok([key]) => Reading::Text(unescape(key).expect("an escaped value")),
             Ok(_) => panic!("one template, and several keys"),
             Err(KeyError::Missing { .. }) => Reading::Nothing,
             Err(_) => Reading::Unreadable,
@@ -133,14 +133,14 @@ impl KeyReader {
 }
 
 /// The value of which a key is made.
-fn unescaped(key: &ResourceKey) -> Result<Vec<u8>, InvalidKeyError> {
+fn unescape(key: &ResourceKey) -> Result<Vec<u8>, InvalidKeyError> {
     let (mut bytes, mut rest) = (Vec::new(), key.as_str().as_bytes());
     while let [first, after @ ..] = rest {
         rest = after;
         let mut byte = *first;
         if byte == b'%' {
             let (digits, after) = rest.split_at_checked(2).ok_or(InvalidKeyError)?;
-            byte = bytes_of(str::from_utf8(digits).map_err(|_| InvalidKeyError)?).ok_or(InvalidKeyError)?[0];
+            byte = parse_hex(str::from_utf8(digits).map_err(|_| InvalidKeyError)?).ok_or(InvalidKeyError)?[0];
             rest = after;
         }
         bytes.push(byte);

@@ -31,7 +31,7 @@ pub struct MergedReadings {
 impl MergedReadings {
     /// # Panics
     /// If the file is missing or malformed.
-    pub fn stored() -> Vec<Self> {
+    pub fn load() -> Vec<Self> {
         let text = fs::read_to_string(file()).expect("tests/readings");
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap_or_else(|bad| panic!("{line}: {bad}")))
@@ -64,13 +64,13 @@ impl MergedReadings {
     }
 
     /// True if some reader takes another resource than the one that is locked.
-    pub fn goes_astray(&self) -> bool {
-        self.readings.values().any(|reading| is_astray(reading))
+    pub fn is_ambiguous(&self) -> bool {
+        self.readings.values().any(|reading| is_ambiguous_reading(reading))
     }
 }
 
 /// True for a reading that may be of another resource than 42.
-pub fn is_astray(reading: &str) -> bool {
+pub fn is_ambiguous_reading(reading: &str) -> bool {
     !["=42", "-", "!"].contains(&reading)
 }
 

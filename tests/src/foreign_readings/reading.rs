@@ -35,7 +35,7 @@ pub struct ReadingRow {
 }
 
 impl RequestPart {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Path => "path",
             Self::Query => "query",
@@ -56,7 +56,7 @@ impl RequestPart {
     ///
     /// # Panics
     /// If the file is missing or malformed.
-    pub fn stored(self) -> Vec<ReadingRow> {
+    pub fn load(self) -> Vec<ReadingRow> {
         let text = fs::read_to_string(self.file()).expect("tests/readings");
         text.lines().map(|line| ReadingRow::parse(line).unwrap_or_else(|| panic!("no row: {line}"))).collect()
     }
@@ -69,7 +69,7 @@ impl RequestPart {
     }
 
     fn file(self) -> PathBuf {
-        folder().join(format!("{}.jsonl", self.word()))
+        folder().join(format!("{}.jsonl", self.as_str()))
     }
 }
 
@@ -84,12 +84,12 @@ impl Reading {
             "-" => Self::Nothing,
             "*" => Self::Other,
             "!" => Self::Unreadable,
-            text => Self::Text(bytes_of(text.strip_prefix('=')?)?),
+            text => Self::Text(parse_hex(text.strip_prefix('=')?)?),
         })
     }
 
     /// A reading as it is stored. A text in UTF-8 is stored as it is, other bytes are stored in hexadecimal digits.
-    fn stored(word: &str) -> Option<Self> {
+    fn parse_stored(word: &str) -> Option<Self> {
         match word.strip_prefix("text ") {
             Some(text) => Some(Self::Text(text.into())),
             None => Self::parse(word),
@@ -101,7 +101,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(super) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+pub(super) fn parse_hex(hex: &str) -> Option<Vec<u8>> {
     let pairs = hex.as_bytes().chunks(2);
     pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
@@ -124,7 +124,8 @@ impl ReadingRow {
     fn parse(line: &str) -> Option<Self> {
         let mut members: Map<String, Value> = serde_json::from_str(line).ok()?;
         let Value::String(text) = members.remove("text")? else { return None };
-        let readings = members.into_iter().map(|(name, word)| Some((name, Reading::stored(word.as_str()?)?)));
+        let readings =
+            members.into_iter().map(|(name, word)| Some((name, Reading::parse_stored(word.as_str()?)?)));
         Some(Self { text, readings: readings.collect::<Option<_>>()? })
     }
 }

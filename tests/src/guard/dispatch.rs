@@ -29,12 +29,13 @@ impl StampedRequest {
 
     /// The next dispatch of the tenure that has this token.
     pub fn after(key: &str, token: Token) -> Self {
-        Self { sequence: token.sequence(), ..Self::new(key, token.number()) }.g(token.dispatch() + 1)
+        Self { sequence: token.sequence(), ..Self::new(key, token.number()) }
+            .with_dispatch(token.dispatch() + 1)
     }
 
     /// Sets the dispatch number, within the same tenure.
     #[must_use]
-    pub fn g(mut self, dispatch: u32) -> Self {
+    pub fn with_dispatch(mut self, dispatch: u32) -> Self {
         self.dispatch = dispatch;
         self
     }
@@ -68,7 +69,7 @@ impl StampedRequest {
 
     /// Adds a ticket whose claims agree with the fields.
     #[must_use]
-    pub fn signed(self, signer: &Signer) -> Self {
+    pub fn sign(self, signer: &Signer) -> Self {
         let claims = self.claims();
         self.ticket(signer, &claims, now())
     }
@@ -96,16 +97,16 @@ impl StampedRequest {
     }
 
     pub fn post(&self, path: &str) -> TestRequest {
-        self.on(TestRequest::post(path))
+        self.apply_to(TestRequest::post(path))
     }
 
     /// Stamps a request.
-    pub fn on(&self, ask: TestRequest) -> TestRequest {
+    pub fn apply_to(&self, ask: TestRequest) -> TestRequest {
         let mut ask = ask
             .field("Fencing-Token", &self.token().to_string())
             .field("Fencing-Number", &self.epoch.to_string())
             .field("Fencing-Key", &self.keys.join(", "))
-            .field("Fencing-Mode", self.mode.word());
+            .field("Fencing-Mode", self.mode.as_str());
         if let Some((name, fingerprint, keep)) = self.operation {
             let keep = keep.map_or_else(String::new, |seconds| format!(";keep={seconds}"));
             ask = ask

@@ -25,7 +25,7 @@ const OF_GUARDS: [&str; 3] =
 pub(super) async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) -> BTreeMap<String, Token> {
     let mut marks = BTreeMap::new();
     for key in keys {
-        let told = guard.told(&format!("/api/v1/keys/{key}")).await;
+        let told = guard.admin_json(&format!("/api/v1/keys/{key}")).await;
         let token = |kind: &str| Token::parse(told[kind].as_str()?).ok();
         let newest = ["write", "read"].into_iter().filter_map(token).max();
         marks.extend(newest.map(|token| (key.clone(), token)));

@@ -80,16 +80,16 @@ pub enum ExecutionInterval {
 }
 
 /// The name of the gateway to which an attempt was sent.
-pub fn asked_of(id: &str) -> &str {
+pub fn attempt_id(id: &str) -> &str {
     id.rsplit_once('@').map_or("", |(_, gateway)| gateway)
 }
 
 impl KeyExecution {
     /// One deed for each key of a request.
-    fn of(record: &RequestRecord) -> Vec<Self> {
+    fn from_record(record: &RequestRecord) -> Vec<Self> {
         let Some(effect) = record.effect else { return Vec::new() };
-        let door = Execution::of(record);
-        let gateway = door.attempt.as_deref().map_or("", asked_of).to_owned();
+        let door = Execution::from_record(record);
+        let gateway = door.attempt.as_deref().map_or("", attempt_id).to_owned();
         let keys = door.key.split(", ").map(str::to_owned);
         let of = |key| Self { door: Execution { key, gateway: gateway.clone(), ..door.clone() }, effect };
         keys.map(of).collect()
@@ -103,7 +103,7 @@ impl KeyExecution {
         self.door.access == AccessMode::Exclusive
     }
 
-    fn read_as(&self, reading: ExecutionInterval) -> Execution {
+    fn execution_by(&self, reading: ExecutionInterval) -> Execution {
         let AccountEffect { began, ended } = self.effect;
         match reading {
             ExecutionInterval::Door => self.door.clone(),
@@ -139,19 +139,19 @@ impl ClientAttempt {
 
 impl RunLog {
     /// The executions that the service has recorded.
-    pub fn of(log: &OriginLog) -> Self {
-        let deeds = log.records.iter().flat_map(KeyExecution::of).collect();
+    pub fn from_log(log: &OriginLog) -> Self {
+        let deeds = log.records.iter().flat_map(KeyExecution::from_record).collect();
         let stale = log.records.iter().filter(|record| record.stale).count();
         Self { deeds, stale, ..Self::default() }
     }
 
-    pub fn read_as(&self, reading: ExecutionInterval) -> History {
+    pub fn history_by(&self, reading: ExecutionInterval) -> History {
         // A request for several keys has one answer for all of them. Its id therefore stands in one execution only.
         let mut named = BTreeSet::new();
         let executions = self.deeds.iter().map(|deed| {
             let first = named.insert((deed.id(), deed.door.began));
             let attempt = deed.door.attempt.clone().filter(|_| first);
-            Execution { attempt, ..deed.read_as(reading) }
+            Execution { attempt, ..deed.execution_by(reading) }
         });
         let told =
             self.asked.iter().map(|asked| Attempt { id: asked.id.clone(), outcome: asked.own_outcome() });

@@ -99,7 +99,7 @@ impl ClientPool {
                 number,
                 manner: MANNERS[number % MANNERS.len()],
                 at: number % shared.gateways.len(),
-                dice: SeededRng::seeded(dice.next()),
+                dice: SeededRng::new(dice.next()),
             };
             at_work.spawn(caller.calls());
         }
@@ -108,21 +108,27 @@ impl ClientPool {
 
     /// Sends one more request through this gateway, for a client that waits. Returns the id of the request without
     /// waiting for the answer.
-    pub fn sends(&self, gateway: usize, path: &str, work: Duration) -> String {
-        self.sends_for(PATIENT, gateway, path, work)
+    pub fn send(&self, gateway: usize, path: &str, work: Duration) -> String {
+        self.send_with_patience(PATIENT, gateway, path, work)
     }
 
     /// The same under a lease.
-    pub fn sends_under(&self, lease: &ClientLease, gateway: usize, path: &str, work: Duration) -> String {
-        self.begins(PATIENT, gateway, (path, Some(lease)), work)
+    pub fn send_with_lease(&self, lease: &ClientLease, gateway: usize, path: &str, work: Duration) -> String {
+        self.spawn_attempt(PATIENT, gateway, (path, Some(lease)), work)
     }
 
     /// The same for a client that hangs up after `patience`.
-    pub fn sends_for(&self, patience: Duration, gateway: usize, path: &str, work: Duration) -> String {
-        self.begins(patience, gateway, (path, None), work)
+    pub fn send_with_patience(
+        &self,
+        patience: Duration,
+        gateway: usize,
+        path: &str,
+        work: Duration,
+    ) -> String {
+        self.spawn_attempt(patience, gateway, (path, None), work)
     }
 
-    fn begins(
+    fn spawn_attempt(
         &self,
         patience: Duration,
         gateway: usize,
@@ -131,20 +137,20 @@ impl ClientPool {
     ) -> String {
         let shared = Arc::clone(&self.shared);
         let id = shared.name(&format!("own-{}", self.own.fetch_add(1, Ordering::Relaxed)), gateway);
-        let mut ask = shared.errand.own(path, &id, work);
+        let mut ask = shared.errand.extra_request(path, &id, work);
         if let Some(lease) = lease {
-            ask.ask = lease.under(ask.ask);
+            ask.ask = lease.with_lease(ask.ask);
         }
         let one = async move {
             let mut line = None;
-            shared.asks(&mut line, gateway, ask, patience).await;
+            shared.send_attempt(&mut line, gateway, ask, patience).await;
         };
         self.at_work.lock().expect("no thread panics here").spawn(one);
         id
     }
 
     /// Waits until the attempts so far satisfy `shows`, for at most `limit`.
-    pub async fn when(&self, limit: Duration, shows: impl Fn(&[ClientAttempt]) -> bool) -> bool {
+    pub async fn wait_until(&self, limit: Duration, shows: impl Fn(&[ClientAttempt]) -> bool) -> bool {
         let mut asked = self.shared.asked.subscribe();
         timeout(limit, asked.wait_for(|asked| shows(asked))).await.is_ok()
     }
@@ -170,7 +176,7 @@ impl PoolState {
     }
 
     /// Sends a request and records the attempt. The connection is kept if it can be used again.
-    async fn asks(
+    async fn send_attempt(
         &self,
         line: &mut Option<ProtocolConnection>,
         gateway: usize,
@@ -228,8 +234,8 @@ impl ClientTask {
             }
             let id = self.shared.name(&format!("c{}-{n}", self.number), self.at);
             let ask = errands.next(&id, &self.dice);
-            let answer = self.shared.asks(&mut line, self.at, ask, self.patience()).await;
-            errands.hear(answer.as_ref());
+            let answer = self.shared.send_attempt(&mut line, self.at, ask, self.patience()).await;
+            errands.record_answer(answer.as_ref());
             let served = answer.as_ref().is_some_and(|answer| (200..300).contains(&answer.status));
             if answer.is_none() && self.manner != ClientBehavior::Patient {
                 self.at = (self.at + 1) % self.shared.gateways.len();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     lease_work::LeaseWorkload,
-    payment::{PaymentRequest, work, written},
+    payment::{PaymentRequest, stamp, work},
 };
 use crate::{
     client::{ClientResponse, FencingOutcome, TestRequest},
@@ -66,7 +66,7 @@ impl WorkloadKind {
             Self::ReadAndPay => policy
                 .with("/routes/0/match/methods", json!(["POST", "GET"]))
                 .with("/routes/0/fence/mode", "by-method"),
-            Self::Swap => policy.route(json!({
+            Self::Swap => policy.with_route(json!({
                 "name": "swap",
                 "upstream": "ledger",
                 "match": {"methods": ["POST"], "path": "/swap/{one}/{two}"},
@@ -76,10 +76,10 @@ impl WorkloadKind {
     }
 
     /// A request that changes something and works for so long.
-    pub fn own(self, path: &str, id: &str, work: Duration) -> PaymentRequest {
+    pub fn extra_request(self, path: &str, id: &str, work: Duration) -> PaymentRequest {
         let operation = (self == Self::PayOnce).then(|| format!("op-{id}"));
         PaymentRequest {
-            ask: written(TestRequest::post(path), id, operation.as_deref(), work),
+            ask: stamp(TestRequest::post(path), id, operation.as_deref(), work),
             id: id.to_owned(),
             operation,
             path: path.to_owned(),
@@ -115,7 +115,7 @@ impl Workload {
         }
         let operation = names.then_some(operation);
         PaymentRequest {
-            ask: written(ask, id, operation.as_deref(), work(dice)),
+            ask: stamp(ask, id, operation.as_deref(), work(dice)),
             id: id.to_owned(),
             operation,
             path,
@@ -125,9 +125,9 @@ impl Workload {
     }
 
     /// The answer decides whether the client repeats the operation.
-    pub fn hear(&mut self, answer: Option<&ClientResponse>) {
+    pub fn record_answer(&mut self, answer: Option<&ClientResponse>) {
         if let Some(leases) = &mut self.leases {
-            leases.hear(answer);
+            leases.record_answer(answer);
         }
         let known = answer.and_then(ClientResponse::outcome);
         let settled = matches!(known, Some(FencingOutcome::Done | FencingOutcome::Replayed));

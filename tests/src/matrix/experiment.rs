@@ -63,14 +63,14 @@ impl CaseRun {
     }
 
     /// Plays the run. Returns the servers for another run.
-    pub async fn plays(self, ensemble: Ensemble) -> (RunVerdict, Ensemble) {
+    pub async fn run(self, ensemble: Ensemble) -> (RunVerdict, Ensemble) {
         let CaseSetup { ways, gateways, .. } = self.case.apparatus;
         if ways != NetworkSetup::Namespaces {
             return self.plays_at((ensemble, None)).await;
         }
-        let namespaces = match NetworkNamespaces::of(gateways).await {
+        let namespaces = match NetworkNamespaces::new(gateways).await {
             Ok(namespaces) => namespaces,
-            Err(why) => return (self.unseen(Verdict::Skipped, why), ensemble),
+            Err(why) => return (self.empty_verdict(Verdict::Skipped, why), ensemble),
         };
         // Servers on loopback cannot be reached from a namespace.
         let own = Ensemble::start_at(namespaces.machine()).await;
@@ -82,15 +82,15 @@ impl CaseRun {
         let mut lab = RunEnvironment::open(self.case.apparatus, self.level, self.seed, place).await;
         match (self.case.accident)(&mut lab).await {
             Ok(from) => {
-                let (shown, ensemble) = lab.shows(from, self.case.recovers_within).await;
+                let (shown, ensemble) = lab.finish(from, self.case.recovers_within).await;
                 (self.judges(&shown), ensemble)
             }
-            Err(why) => (self.unseen(Verdict::Skipped, why), lab.ensemble),
+            Err(why) => (self.empty_verdict(Verdict::Skipped, why), lab.ensemble),
         }
     }
 
     /// The ruling of a run that has shown nothing.
-    pub fn unseen(self, verdict: Verdict, reason: String) -> RunVerdict {
+    pub fn empty_verdict(self, verdict: Verdict, reason: String) -> RunVerdict {
         RunVerdict {
             case: self.case.name.to_owned(),
             level: self.level.name().to_owned(),
@@ -108,7 +108,7 @@ impl CaseRun {
 
     fn judges(self, shown: &RunResult) -> RunVerdict {
         let broken = breaches(&shown.chronicle, self.level);
-        let history = shown.chronicle.read_as(super::chronicle::ExecutionInterval::Effect);
+        let history = shown.chronicle.history_by(super::chronicle::ExecutionInterval::Effect);
         // Where gateways forward requests, the gateway that was asked may be another one than the holder. The run then
         // counts tenures.
         let hand_overs = if shown.chronicle.forwards { history.tenures() } else { history.hand_overs() };
@@ -122,7 +122,7 @@ impl CaseRun {
             hit: shown.hit,
             violations: broken.len(),
             recovery: shown.chronicle.recovery().map(|time| time.as_secs_f64()),
-            ..self.unseen(verdict, why_not.unwrap_or_else(|| counted(&broken)))
+            ..self.empty_verdict(verdict, why_not.unwrap_or_else(|| count_by_invariant(&broken)))
         }
     }
 
@@ -143,7 +143,7 @@ impl CaseRun {
         let (expected, other): (Vec<&InvariantViolation>, Vec<&InvariantViolation>) =
             broken.iter().partition(|breach| breach.law.needs_a_fence());
         if !self.is_control() {
-            return (!broken.is_empty()).then(|| told(broken.iter()));
+            return (!broken.is_empty()).then(|| describe(broken.iter()));
         }
         if expected.is_empty() {
             return Some("a control that breaks nothing".to_owned());
@@ -151,12 +151,12 @@ impl CaseRun {
         // A control makes no promise about recovery, because nobody compares tokens there.
         let other: Vec<&InvariantViolation> =
             other.into_iter().filter(|breach| breach.law != super::invariants::Invariant::Recovery).collect();
-        (!other.is_empty()).then(|| told(other.into_iter()))
+        (!other.is_empty()).then(|| describe(other.into_iter()))
     }
 }
 
 /// How often each law was broken.
-fn counted(broken: &[InvariantViolation]) -> String {
+fn count_by_invariant(broken: &[InvariantViolation]) -> String {
     let mut laws = BTreeMap::new();
     for breach in broken {
         *laws.entry(breach.law).or_insert(0) += 1;
@@ -166,10 +166,10 @@ fn counted(broken: &[InvariantViolation]) -> String {
 }
 
 /// The counts of all breaches, and the first three in full.
-fn told<'a>(broken: impl Iterator<Item = &'a InvariantViolation>) -> String {
+fn describe<'a>(broken: impl Iterator<Item = &'a InvariantViolation>) -> String {
     let broken: Vec<InvariantViolation> = broken.cloned().collect();
     let first: Vec<String> = broken.iter().take(3).map(InvariantViolation::to_string).collect();
-    format!("{}: {}", counted(&broken), first.join("; "))
+    format!("{}: {}", count_by_invariant(&broken), first.join("; "))
 }
 
 #[cfg(test)]
@@ -215,27 +215,27 @@ mod tests {
         KeyExecution { door, effect: AccountEffect { began, ended } }
     }
 
-    fn ruled(level: MatrixLevel, stale: usize, chronicle: RunLog) -> (Verdict, String) {
+    fn judge_run(level: MatrixLevel, stale: usize, chronicle: RunLog) -> (Verdict, String) {
         let ruling = CaseRun { case: &CASE, level, seed: 1 }.judges(&RunResult { chronicle, stale, hit: 0 });
         (ruling.verdict, ruling.reason)
     }
 
     #[test]
     fn a_run_that_has_met_too_little_fails_whatever_it_has_shown() {
-        let (verdict, why) = ruled(MatrixLevel::Guard, 1, RunLog::default());
+        let (verdict, why) = judge_run(MatrixLevel::Guard, 1, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "not exercised: 1 stale refusals and not 2"));
-        assert_eq!(ruled(MatrixLevel::Guard, 2, RunLog::default()), (Verdict::Pass, String::new()));
+        assert_eq!(judge_run(MatrixLevel::Guard, 2, RunLog::default()), (Verdict::Pass, String::new()));
     }
 
     #[test]
     fn a_control_breaks_what_needs_a_fence_and_nothing_else() {
         // Nobody compares tokens there, so nobody refuses one.
-        let (verdict, why) = ruled(MatrixLevel::None, 0, RunLog::default());
+        let (verdict, why) = judge_run(MatrixLevel::None, 0, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "a control that breaks nothing"));
         let lost = RunLog { deeds: vec![loss()], ..RunLog::default() };
-        assert_eq!(ruled(MatrixLevel::None, 0, lost.clone()), (Verdict::Pass, "Sum 1".to_owned()));
-        assert_eq!(ruled(MatrixLevel::Guard, 2, lost.clone()).0, Verdict::Fail);
+        assert_eq!(judge_run(MatrixLevel::None, 0, lost.clone()), (Verdict::Pass, "Sum 1".to_owned()));
+        assert_eq!(judge_run(MatrixLevel::Guard, 2, lost.clone()).0, Verdict::Fail);
         let left = RunLog { leftovers: vec!["a node".into()], ..lost };
-        assert_eq!(ruled(MatrixLevel::None, 0, left), (Verdict::Fail, "Rest 1: Rest: a node".to_owned()));
+        assert_eq!(judge_run(MatrixLevel::None, 0, left), (Verdict::Fail, "Rest 1: Rest: a node".to_owned()));
     }
 }

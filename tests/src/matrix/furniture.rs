@@ -23,7 +23,7 @@ use crate::{
     ensemble::{Ensemble, SERVERS, free_ports},
     faulty_link::ZooKeeperProxy,
     guard::{Guard, GuardLaunch},
-    guarded::{GuardedSite, operator},
+    guarded::{GuardedSite, run_operator},
     leases::LeaseTokens,
     namespaces::NetworkNamespaces,
     policy::TestPolicy,
@@ -58,9 +58,9 @@ impl RunContext<'_> {
     }
 
     /// Has gateways start in their namespaces, if there are any, and lets operators reach them there.
-    pub(super) fn lets_in(&self, stations: &mut [GatewayNode], kept: &mut RunResources) {
+    pub(super) fn enter_namespaces(&self, stations: &mut [GatewayNode], kept: &mut RunResources) {
         let Some(namespaces) = self.namespaces else { return };
-        let folder = scratch::place();
+        let folder = scratch::temp_dir();
         let file = folder.path().join("token");
         fs::write(&file, ADMIN_TOKEN).expect("our own folder");
         fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our own file");
@@ -118,7 +118,7 @@ async fn launches(guards: GuardSetup, guarded: &GuardedSite, kept: &mut RunResou
         GuardSetup::One => vec![guarded.launch().await],
         GuardSetup::TwoSharing => {
             let database = spawn_blocking(fresh_database).await.expect("no panic");
-            let sharing = SharedDatabase::at(&database.url());
+            let sharing = SharedDatabase::new(&database.url());
             let launches = guarded.sharing(&sharing).await;
             kept.push(Box::new(sharing));
             launches.into()
@@ -139,9 +139,9 @@ pub(super) async fn tickets(apparatus: &CaseSetup, kept: &mut RunResources) -> O
     if !apparatus.clocks {
         return None;
     }
-    let folder = scratch::place();
+    let folder = scratch::temp_dir();
     let file = folder.path().join("secret").display().to_string();
-    operator(&["keys", "new", &file, "--hs256"]).await;
+    run_operator(&["keys", "new", &file, "--hs256"]).await;
     kept.push(Box::new(folder));
     Some(json!({"secret_file": file}))
 }
@@ -171,7 +171,7 @@ pub(super) async fn station(
     let mut links = Vec::new();
     if ways == NetworkSetup::CutToZooKeeper {
         for server in 0..SERVERS {
-            links.push(ZooKeeperProxy::to(ensemble.address(server)).await);
+            links.push(ZooKeeperProxy::start(ensemble.address(server)).await);
         }
     }
     let mut endpoints: Vec<SocketAddr> = guards.iter().map(|guard| guard.public).collect();
@@ -183,7 +183,7 @@ pub(super) async fn station(
     }
     let mut way = None;
     if ways == NetworkSetup::CutToService {
-        let severable = TcpProxy::before(endpoints[0]).await;
+        let severable = TcpProxy::start(endpoints[0]).await;
         endpoints = vec![severable.address];
         way = Some(severable);
     }
@@ -192,7 +192,7 @@ pub(super) async fn station(
         links => links.iter().map(|link| link.address().to_string()).collect(),
     };
     let policy = at_level(guarded, level, &name, &endpoints)
-        .cached()
+        .with_cached_hold()
         .with("/zookeeper/servers", servers)
         .with("/zookeeper/session_timeout", format!("{}ms", apparatus.session.as_millis()))
         .with("/listeners/public/address", address.to_string())
@@ -213,7 +213,7 @@ pub(super) async fn station(
         Some(tickets) => policy.with("/tickets", tickets.clone()),
         None => policy,
     };
-    let clock = (apparatus.clocks && number == 0).then(SteppedClock::right);
+    let clock = (apparatus.clocks && number == 0).then(SteppedClock::start);
     GatewayNode { name, address, policy, endpoints, links, way, clock, within: None, running: None }
 }
 
@@ -226,7 +226,7 @@ fn remembered(once: OperationStore) -> Value {
 
 fn forwarding(policy: TestPolicy, port: u16) -> TestPolicy {
     policy
-        .keeping("60s")
+        .with_linger("60s")
         .with("/peer", json!({"address": format!("127.0.0.1:{port}")}))
         .with("/routes/0/fence/forward", "holder")
 }
@@ -255,7 +255,7 @@ fn at_level(guarded: &GuardedSite, level: MatrixLevel, name: &str, endpoints: &[
 }
 
 /// Lets gateways grant leases, where clients hold some.
-pub(super) fn leasing(errand: WorkloadKind, stations: &mut [GatewayNode], kept: &mut RunResources) {
+pub(super) fn enable_leases(errand: WorkloadKind, stations: &mut [GatewayNode], kept: &mut RunResources) {
     if errand != WorkloadKind::PayUnderLeases {
         return;
     }
@@ -267,7 +267,7 @@ pub(super) fn leasing(errand: WorkloadKind, stations: &mut [GatewayNode], kept: 
 }
 
 /// Configures the gateways for the protocol of the clients.
-pub(super) fn spoken(
+pub(super) fn client_protocol(
     speech: ClientProtocol,
     stations: &mut [GatewayNode],
     kept: &mut RunResources,
@@ -276,14 +276,14 @@ pub(super) fn spoken(
         ClientProtocol::Http1 => ProtocolConfig::Http1,
         ClientProtocol::Http2 => ProtocolConfig::Http2,
         ClientProtocol::Tls => {
-            let (authority, folder) = (TestCa::new(), scratch::place());
+            let (authority, folder) = (TestCa::new(), scratch::temp_dir());
             let (certificate, key) = authority.sign(&["localhost"]).write(folder.path(), "gateway");
             let shown = json!({"certificates": [{"certificate_file": certificate, "key_file": key}]});
             for station in stations {
                 station.policy = station.policy.clone().with("/listeners/public/tls", shown.clone());
             }
             kept.push(Box::new(folder));
-            ProtocolConfig::Tls(TlsClient::trusting(authority.roots()).offering(&["http/1.1"]))
+            ProtocolConfig::Tls(TlsClient::new(authority.roots()).with_alpn(&["http/1.1"]))
         }
     }
 }

@@ -30,16 +30,16 @@ pub fn page(rulings: &[RunVerdict]) -> String {
 }
 
 fn row(ruling: &RunVerdict) -> String {
-    let class = ruling.verdict.word();
+    let class = ruling.verdict.as_str();
     let counts = [ruling.executions, ruling.hand_overs, ruling.stale, ruling.hit, ruling.violations];
     let counts: String = counts.iter().map(|count| format!("<td class=n>{count}")).collect();
     let recovery = ruling.recovery.map(|time| format!("{time:.2}")).unwrap_or_default();
     format!(
         "<tr class={class}><td>{}<td>{}<td class=n>{}{counts}<td class=n>{recovery}<td>{class}<td>{}</tr>\n",
-        escaped(&ruling.case),
-        escaped(&ruling.level),
+        escape_html(&ruling.case),
+        escape_html(&ruling.level),
         ruling.seed,
-        escaped(&ruling.reason),
+        escape_html(&ruling.reason),
     )
 }
 
@@ -47,7 +47,7 @@ fn row(ruling: &RunVerdict) -> String {
 fn section(case: &str, rulings: &[&RunVerdict]) -> Option<String> {
     let times: Vec<f64> = rulings.iter().filter_map(|ruling| ruling.recovery).collect();
     let longest = times.iter().copied().reduce(f64::max)?;
-    Some(format!("<h3>{}</h3>{}\n", escaped(case), bars(&times, longest)))
+    Some(format!("<h3>{}</h3>{}\n", escape_html(case), bars(&times, longest)))
 }
 
 /// Enough columns to show a difference.
@@ -82,7 +82,7 @@ fn bars(times: &[f64], longest: f64) -> String {
     format!("<svg width={} height={} role=img>{columns}</svg>", COLUMNS * WIDTH, HEIGHT + 20)
 }
 
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

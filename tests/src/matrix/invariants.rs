@@ -73,7 +73,7 @@ pub fn breaches(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
         }
     };
     let mut found: Vec<InvariantViolation> =
-        readings.iter().flat_map(|reading| of_history(&run.read_as(*reading), *reading)).collect();
+        readings.iter().flat_map(|reading| of_history(&run.history_by(*reading), *reading)).collect();
     found.extend(truth(run));
     found.extend(operations(run));
     found.extend(tenures(run));

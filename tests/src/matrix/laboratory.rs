@@ -7,11 +7,11 @@ use tokio::time::sleep;
 use super::{
     aftermath::{leftovers, marks},
     apparatus::{CaseSetup, ForwardMode},
-    chronicle::{AccidentTime, ClientAttempt, RunLog, asked_of},
+    chronicle::{AccidentTime, ClientAttempt, RunLog, attempt_id},
     clientele::ClientPool,
     errand::WorkloadKind,
     furniture::{self, RunContext, RunResources},
-    lease_work::wanted,
+    lease_work::lease_request,
     level::MatrixLevel,
     relayed::ServiceRelay,
     station::GatewayNode,
@@ -24,7 +24,7 @@ use crate::{
     memory::dice::SeededRng,
     namespaces::NetworkNamespaces,
     origin::{ATTEMPT, OriginLog, RequestRecord},
-    patience::{PATIENCE, patiently},
+    patience::{PATIENCE, wait_until},
     site::TestSite,
     zookeeper::ZnodeTree,
 };
@@ -69,9 +69,9 @@ impl RunEnvironment {
         seed: u64,
         (ensemble, namespaces): (Ensemble, Option<NetworkNamespaces>),
     ) -> Self {
-        let (dice, mut kept) = (SeededRng::seeded(seed), RunResources::new());
-        let site = TestSite::at(ensemble.address(0)).await.banking(level.rule());
-        let guarded = GuardedSite::of(site).await;
+        let (dice, mut kept) = (SeededRng::new(seed), RunResources::new());
+        let site = TestSite::at(ensemble.address(0)).await.with_accounts(level.rule());
+        let guarded = GuardedSite::new(site).await;
         let tickets = furniture::tickets(&apparatus, &mut kept).await;
         let (what, place) = (
             (&apparatus, level),
@@ -84,12 +84,12 @@ impl RunEnvironment {
             let before = (guards.as_slice(), tickets.as_ref());
             stations.push(furniture::station(what, &place, before, number, &mut relayed).await);
         }
-        place.lets_in(&mut stations, &mut kept);
-        furniture::leasing(apparatus.errand, &mut stations, &mut kept);
-        let spoken = furniture::spoken(apparatus.speech, &mut stations, &mut kept);
+        place.enter_namespaces(&mut stations, &mut kept);
+        furniture::enable_leases(apparatus.errand, &mut stations, &mut kept);
+        let spoken = furniture::client_protocol(apparatus.speech, &mut stations, &mut kept);
         for station in &mut stations {
             let launch = station.launch();
-            station.starts(launch).await;
+            station.start(launch).await;
         }
         let gateways = stations.iter().map(|station| (station.name.clone(), station.address)).collect();
         let clients = ClientPool::start(gateways, spoken, apparatus.errand, &dice);
@@ -108,12 +108,12 @@ impl RunEnvironment {
             kept,
             stale: 0,
         };
-        lab.each_serves(15).await;
+        lab.wait_all_serving(15).await;
         lab
     }
 
     /// So many more requests come through each gateway.
-    pub async fn each_serves(&self, more: usize) {
+    pub async fn wait_all_serving(&self, more: usize) {
         let origin = &self.guarded.site.origin;
         let so_far = origin.log().records.len();
         let through = |log: &OriginLog, name: &str| {
@@ -124,7 +124,7 @@ impl RunEnvironment {
             let all = self.stations.iter().all(|station| through(log, &station.name) >= more);
             all.then_some(())
         };
-        origin.when("all gateways to serve", served).await;
+        origin.wait_for("all gateways to serve", served).await;
     }
 
     /// One of the paths that clients ask for.
@@ -133,44 +133,44 @@ impl RunEnvironment {
     }
 
     /// A request through this gateway that the service has begun to work on, for so long. Gives it as it came.
-    pub async fn at_work(&self, gateway: usize, work: Duration) -> RequestRecord {
+    pub async fn wait_at_work(&self, gateway: usize, work: Duration) -> RequestRecord {
         let path = self.some_path();
         let id = match self.apparatus.errand {
             WorkloadKind::PayUnderLeases => {
                 let lease = self.lease(gateway, &path).await;
-                self.clients.sends_under(&lease, gateway, &path, work)
+                self.clients.send_with_lease(&lease, gateway, &path, work)
             }
-            _ => self.clients.sends(gateway, &path, work),
+            _ => self.clients.send(gateway, &path, work),
         };
         let begun = |log: &OriginLog| {
             let found =
                 log.records.iter().rev().find(|record| record.request.field(ATTEMPT) == Some(id.as_str()));
             found.filter(|record| record.effect.is_some()).cloned()
         };
-        self.guarded.site.origin.when("a long execution", begun).await
+        self.guarded.site.origin.wait_for("a long execution", begun).await
     }
 
     /// A lease of the key of this path, granted by this gateway, with plain HTTP/1.1.
     async fn lease(&self, gateway: usize, path: &str) -> ClientLease {
         let asked = async {
             loop {
-                let answer = wanted(path).to(self.stations[gateway].address).await;
+                let answer = lease_request(path).send_to(self.stations[gateway].address).await;
                 if let Some(granted) = answer.ok().filter(|answer| answer.status == 201) {
-                    return ClientLease::granted(&granted);
+                    return ClientLease::from_response(&granted);
                 }
             }
         };
-        patiently("a lease", asked, || self.stations[gateway].gateway().log()).await
+        wait_until("a lease", asked, || self.stations[gateway].gateway().log()).await
     }
 
     /// Counts what this gateway has under way at the service at this moment.
-    pub fn strikes(&mut self, gateway: usize) -> Instant {
+    pub fn mark_accident(&mut self, gateway: usize) -> Instant {
         let name = self.stations[gateway].name.clone();
         self.counts(|record| is_through(record, &name))
     }
 
     /// The same of all gateways together.
-    pub fn strikes_all(&mut self) -> Instant {
+    pub fn mark_accident_everywhere(&mut self) -> Instant {
         self.counts(|_| true)
     }
 
@@ -184,7 +184,7 @@ impl RunEnvironment {
     }
 
     /// Time for a session to end, and for what comes of that.
-    pub async fn sessions_end(&self) {
+    pub async fn wait_sessions_end(&self) {
         sleep(2 * self.apparatus.session).await;
     }
 
@@ -194,25 +194,25 @@ impl RunEnvironment {
     }
 
     /// Kills a guard. What starts it again on its store.
-    pub async fn guard_dies(&mut self, number: usize) -> GuardLaunch {
+    pub async fn kill_guard(&mut self, number: usize) -> GuardLaunch {
         let guard = self.guards.remove(number);
         self.stale += stale(&guard).await;
-        guard.dies().await
+        guard.kill().await
     }
 
     /// One that has ended by itself. What starts it again on its store.
-    pub fn guard_has_ended(&mut self, number: usize) -> GuardLaunch {
+    pub fn take_ended_guard(&mut self, number: usize) -> GuardLaunch {
         self.guards.remove(number).launch().clone()
     }
 
     /// In the place of one that has ended.
-    pub async fn guard_starts(&mut self, number: usize, launch: &GuardLaunch) {
+    pub async fn start_guard(&mut self, number: usize, launch: &GuardLaunch) {
         let guard = launch.start().await;
         self.guards.insert(number, guard);
     }
 
     /// Lets clients go on until each key was served to somebody who asked after this moment, or it has taken too long.
-    pub async fn each_path_is_served(&self, from: Instant, limit: Duration) {
+    pub async fn wait_paths_served(&self, from: Instant, limit: Duration) {
         let paths = self.apparatus.errand.paths();
         let served = |asked: &[ClientAttempt]| {
             let again = |path: &String| {
@@ -220,12 +220,12 @@ impl RunEnvironment {
             };
             paths.iter().all(again)
         };
-        self.clients.when(limit, served).await;
+        self.clients.wait_until(limit, served).await;
     }
 
     /// Lets clients go on until each key was served again, or it has taken too long, and a little more. Then ends it all.
-    pub async fn shows(mut self, from: Instant, bound: Duration) -> (RunResult, Ensemble) {
-        self.each_path_is_served(from, bound + PATIENCE / 4).await;
+    pub async fn finish(mut self, from: Instant, bound: Duration) -> (RunResult, Ensemble) {
+        self.wait_paths_served(from, bound + PATIENCE / 4).await;
         sleep(CALM).await;
         let tree = self.tree().await;
         let Self { clients, guarded, stations, guards, ensemble, apparatus, .. } = self;
@@ -233,7 +233,7 @@ impl RunEnvironment {
         let forwards = apparatus.requests == ForwardMode::Forward;
         let leftovers = leftovers(&tree, &stations, &guards, forwards).await;
         let rows = guarded.site.origin.rows().await;
-        let mut chronicle = RunLog::of(&guarded.site.origin.log());
+        let mut chronicle = RunLog::from_log(&guarded.site.origin.log());
         chronicle.marks = match guards.first() {
             Some(guard) => marks(guard, rows.keys()).await,
             None => rows.iter().filter_map(|(key, row)| Some((key.clone(), row.newest?))).collect(),
@@ -252,10 +252,10 @@ impl RunEnvironment {
 /// What a guard has refused because of its token.
 async fn stale(guard: &Guard) -> usize {
     // Counts are told as floating numbers, and are small.
-    let count = guard.decided("stale").await;
+    let count = guard.decision_count("stale").await;
     format!("{count:.0}").parse().unwrap_or_default()
 }
 
 fn is_through(record: &RequestRecord, gateway: &str) -> bool {
-    record.request.field(ATTEMPT).is_some_and(|id| asked_of(id) == gateway)
+    record.request.field(ATTEMPT).is_some_and(|id| attempt_id(id) == gateway)
 }

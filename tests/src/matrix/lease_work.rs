@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::payment::{PaymentRequest, work, written};
+use super::payment::{PaymentRequest, stamp, work};
 use crate::{
     client::{ClientResponse, TestRequest},
-    leases::{ClientLease, asking},
+    leases::{ClientLease, acquire_request},
     memory::dice::SeededRng,
 };
 
@@ -32,8 +32,8 @@ const TTL_MS: u64 = 1500;
 const WAIT_MS: u64 = 8000;
 
 /// Asks for the key of the account of this path.
-pub(super) fn wanted(path: &str) -> TestRequest {
-    asking(&json!({"keys": [key(path)], "ttl_ms": TTL_MS, "wait_ms": WAIT_MS}))
+pub(super) fn lease_request(path: &str) -> TestRequest {
+    acquire_request(&json!({"keys": [key(path)], "ttl_ms": TTL_MS, "wait_ms": WAIT_MS}))
 }
 
 fn key(path: &str) -> String {
@@ -44,7 +44,7 @@ impl LeaseWorkload {
     /// `path`: of the account that is next where a lease has to be asked for.
     pub(super) fn next(&mut self, id: &str, path: String, dice: &SeededRng) -> PaymentRequest {
         let Some(held) = &mut self.held else {
-            let ask = wanted(&path);
+            let ask = lease_request(&path);
             self.asked = Some(path.clone());
             return about(ask, id, path);
         };
@@ -53,20 +53,24 @@ impl LeaseWorkload {
             self.held = None;
             let given_back =
                 TestRequest::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference));
-            return about(lease.under(given_back), id, path);
+            return about(lease.with_lease(given_back), id, path);
         }
         held.left -= 1;
-        let pays = written(TestRequest::post(&held.path), id, None, work(dice));
-        PaymentRequest { judged: true, writes: true, ..about(held.lease.under(pays), id, held.path.clone()) }
+        let pays = stamp(TestRequest::post(&held.path), id, None, work(dice));
+        PaymentRequest {
+            judged: true,
+            writes: true,
+            ..about(held.lease.with_lease(pays), id, held.path.clone())
+        }
     }
 
     /// A lease is of no use any more under which something was not done.
-    pub(super) fn hear(&mut self, answer: Option<&ClientResponse>) {
+    pub(super) fn record_answer(&mut self, answer: Option<&ClientResponse>) {
         match self.asked.take() {
             Some(path) => {
                 let granted = answer.filter(|answer| answer.status == 201);
                 self.held = granted.map(|answer| HeldLease {
-                    lease: ClientLease::granted(answer),
+                    lease: ClientLease::from_response(answer),
                     path,
                     left: PAYMENTS,
                 });

@@ -27,7 +27,7 @@ pub(super) fn work(dice: &SeededRng) -> Duration {
 }
 
 /// The request with its name, its operation if it has one, and the time for which the service works on it.
-pub(super) fn written(ask: TestRequest, id: &str, operation: Option<&str>, work: Duration) -> TestRequest {
+pub(super) fn stamp(ask: TestRequest, id: &str, operation: Option<&str>, work: Duration) -> TestRequest {
     let ask = ask.field(ATTEMPT, id).field(WORK, &work.as_millis().to_string());
     match operation {
         Some(operation) => ask.field("Idempotency-Key", operation),

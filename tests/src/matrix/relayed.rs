@@ -25,7 +25,7 @@ impl ServiceRelay {
                 Some(GuardLaunch::filter(door).with("/enforce", "observe").start().await)
             }
         };
-        let relay = DelayingRelay::before(filter.as_ref().map_or(door, |filter| filter.public)).await;
+        let relay = DelayingRelay::start(filter.as_ref().map_or(door, |filter| filter.public)).await;
         Some(Self { relay, filter })
     }
 

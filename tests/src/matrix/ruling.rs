@@ -28,7 +28,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
             Self::Fail => "fail",
@@ -37,23 +37,23 @@ impl Verdict {
     }
 
     fn of(word: &str) -> Option<Self> {
-        [Self::Pass, Self::Fail, Self::Skipped].into_iter().find(|verdict| verdict.word() == word)
+        [Self::Pass, Self::Fail, Self::Skipped].into_iter().find(|verdict| verdict.as_str() == word)
     }
 }
 
 impl RunVerdict {
     /// As the report has it.
-    pub fn written(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json!({
             "case": self.case, "level": self.level, "seed": self.seed,
             "executions": self.executions, "handovers": self.hand_overs, "stale_refused": self.stale,
             "hit": self.hit, "violations": self.violations, "recovery_s": self.recovery,
-            "verdict": self.verdict.word(), "reason": self.reason,
+            "verdict": self.verdict.as_str(), "reason": self.reason,
         })
     }
 
     /// None where it is none.
-    pub fn read(value: &Value) -> Option<Self> {
+    pub fn from_json(value: &Value) -> Option<Self> {
         let text = |name: &str| value[name].as_str().map(str::to_owned);
         let count = |name: &str| value[name].as_u64().and_then(|count| usize::try_from(count).ok());
         Some(Self {

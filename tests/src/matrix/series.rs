@@ -22,7 +22,7 @@ const HANGS: Duration = Duration::from_secs(180);
 const USUAL: Duration = Duration::from_secs(45);
 
 /// So many at a time, in order, and none that would end later. `tell` hears of each as soon as it is over.
-pub async fn plays(runs: Vec<CaseRun>, lanes: usize, until: Instant, mut tell: impl FnMut(RunVerdict)) {
+pub async fn run_all(runs: Vec<CaseRun>, lanes: usize, until: Instant, mut tell: impl FnMut(RunVerdict)) {
     let waiting = Arc::new(Mutex::new(VecDeque::from(runs)));
     let (told, mut rulings) = mpsc::unbounded_channel();
     for _ in 0..lanes {
@@ -44,7 +44,7 @@ async fn lane(
         let next = waiting.lock().expect("no thread panics here").pop_front();
         let Some(run) = next else { return };
         let ruling = if Instant::now() + USUAL > until {
-            run.unseen(Verdict::Skipped, "no time was left".to_owned())
+            run.empty_verdict(Verdict::Skipped, "no time was left".to_owned())
         } else {
             one(run, &mut ensemble).await
         };
@@ -63,7 +63,7 @@ async fn one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
             Some(servers) => servers,
             None => Ensemble::start().await,
         };
-        run.plays(servers).await
+        run.run(servers).await
     });
     match timeout(HANGS, &mut played).await {
         Ok(Ok((ruling, servers))) => {
@@ -72,13 +72,13 @@ async fn one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
         }
         Ok(Err(died)) => {
             let why = died.try_into_panic().map_or_else(|error| error.to_string(), |panic| said(&*panic));
-            run.unseen(Verdict::Fail, why)
+            run.empty_verdict(Verdict::Fail, why)
         }
         Err(_) => {
             played.abort();
             // Its processes end with it.
             drop(played.await);
-            run.unseen(Verdict::Fail, format!("not over after {HANGS:?}"))
+            run.empty_verdict(Verdict::Fail, format!("not over after {HANGS:?}"))
         }
     }
 }

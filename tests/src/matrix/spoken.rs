@@ -28,7 +28,7 @@ impl ProtocolConfig {
             Self::Http2 => ProtocolConnection::Many(Http2Client::connect(address).await?),
             Self::Tls(secure) => {
                 let stream = secure.connect(address, "localhost").await?;
-                ProtocolConnection::One(Http1Client::over(stream, address).await?)
+                ProtocolConnection::One(Http1Client::on_stream(stream, address).await?)
             }
         })
     }

@@ -36,17 +36,17 @@ impl GatewayNode {
     pub fn launch(&self) -> GatewayLaunch {
         let launch = GatewayLaunch::new(&self.policy);
         match (&self.clock, &self.within) {
-            (Some(clock), _) => launch.timed_by(clock),
-            (None, Some(command)) => launch.within(command.clone(), ADMIN_TOKEN),
+            (Some(clock), _) => launch.with_clock(clock),
+            (None, Some(command)) => launch.with_command(command.clone(), ADMIN_TOKEN),
             (None, None) => launch,
         }
     }
 
     /// # Panics
     /// If it does not become ready.
-    pub async fn starts(&mut self, launch: GatewayLaunch) {
+    pub async fn start(&mut self, launch: GatewayLaunch) {
         let gateway = launch.start().await;
-        gateway.becomes_ready().await;
+        gateway.wait_ready().await;
         self.running = Some(gateway);
     }
 
@@ -61,7 +61,7 @@ impl GatewayNode {
     }
 
     /// Ends it without a word to anybody.
-    pub async fn dies(&mut self) {
+    pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.gateway().exit().await;
         self.running = None;
@@ -71,7 +71,7 @@ impl GatewayNode {
     ///
     /// # Panics
     /// If it does not end well.
-    pub async fn stops(&mut self) {
+    pub async fn stop(&mut self) {
         self.signal(Signal::TERM);
         let status = self.gateway().exit().await;
         assert!(status.success(), "{status}:\n{}", self.gateway().log());
@@ -79,12 +79,12 @@ impl GatewayNode {
     }
 
     /// Nothing passes between it and ZooKeeper, and nobody is told.
-    pub fn is_cut(&self) {
+    pub fn cut(&self) {
         self.links.iter().for_each(ZooKeeperProxy::lose_all);
     }
 
     /// ZooKeeper can be reached again, over new connections.
-    pub fn is_mended(&self) {
+    pub fn mend(&self) {
         for link in &self.links {
             link.cut();
             link.mend();

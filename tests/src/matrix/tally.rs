@@ -25,13 +25,13 @@ pub struct MatrixReport {
 
 impl MatrixReport {
     /// Goes on with what is in the folder, where that is about the same state of the sources.
-    pub fn resumed(folder: &Path, state: &str) -> Self {
+    pub fn resume(folder: &Path, state: &str) -> Self {
         let read = || {
             if fs::read_to_string(folder.join(STATE)).ok()? != state {
                 return None;
             }
             let report: Value = serde_json::from_str(&fs::read_to_string(folder.join(REPORT)).ok()?).ok()?;
-            report.as_array()?.iter().map(RunVerdict::read).collect()
+            report.as_array()?.iter().map(RunVerdict::from_json).collect()
         };
         let mut rulings: Vec<RunVerdict> = read().unwrap_or_default();
         // What was skipped may find its time, or its machine, now.
@@ -40,7 +40,7 @@ impl MatrixReport {
     }
 
     /// Begins anew.
-    pub fn fresh(folder: &Path, state: &str) -> Self {
+    pub fn new(folder: &Path, state: &str) -> Self {
         Self { folder: folder.to_owned(), state: state.to_owned(), rulings: Vec::new() }
     }
 
@@ -57,7 +57,7 @@ impl MatrixReport {
     pub fn add(&mut self, ruling: RunVerdict) -> io::Result<()> {
         self.rulings.push(ruling);
         fs::create_dir_all(&self.folder)?;
-        let report = Value::Array(self.rulings.iter().map(RunVerdict::written).collect());
+        let report = Value::Array(self.rulings.iter().map(RunVerdict::to_json).collect());
         self.replace(REPORT, &format!("{report:#}\n"))?;
         self.replace("report.html", &histogram::page(&self.rulings))?;
         self.replace(STATE, &self.state)
@@ -115,20 +115,20 @@ mod tests {
 
     #[test]
     fn who_goes_on_has_what_was_played_of_the_same_sources_and_nothing_else() {
-        let place = scratch::place();
+        let place = scratch::temp_dir();
         let folder = place.path().join("faults");
-        let mut tally = MatrixReport::resumed(&folder, "one");
+        let mut tally = MatrixReport::resume(&folder, "one");
         let rulings = [(1, Verdict::Pass), (2, Verdict::Fail), (3, Verdict::Skipped)];
         for (seed, verdict) in rulings {
             tally.add(ruling(seed, verdict)).expect("written");
         }
         assert_eq!(
-            MatrixReport::resumed(&folder, "one").rulings,
+            MatrixReport::resume(&folder, "one").rulings,
             [ruling(1, Verdict::Pass), ruling(2, Verdict::Fail)],
             "what was skipped is played"
         );
-        assert_eq!(MatrixReport::resumed(&folder, "other").rulings, []);
-        assert_eq!(MatrixReport::fresh(&folder, "one").rulings, []);
+        assert_eq!(MatrixReport::resume(&folder, "other").rulings, []);
+        assert_eq!(MatrixReport::new(&folder, "one").rulings, []);
         let page = fs::read_to_string(folder.join("report.html")).expect("written");
         assert!(page.contains("1 passed, 1 failed, 1 skipped") && page.contains("<svg"), "{page}");
     }

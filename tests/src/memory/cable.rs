@@ -120,7 +120,7 @@ impl Wire {
     }
 
     /// What was held back goes on.
-    pub fn flow(&self) {
+    pub fn resume(&self) {
         self.let_flow(Direction::Both, WireFlow::Free);
         self.mend();
     }
@@ -163,7 +163,7 @@ impl Wire {
         self.carried().iter().filter_map(|one| one.session()).collect()
     }
 
-    pub(super) fn carry(&self, one: Weak<dyn WireUser>) {
+    pub(super) fn attach(&self, one: Weak<dyn WireUser>) {
         self.carried.borrow_mut().push(one);
     }
 
@@ -184,25 +184,25 @@ impl Wire {
         Instant::now() + self.dice.within(&self.latency.borrow())
     }
 
-    pub(super) fn loses_this_request(&self) -> bool {
+    pub(super) fn take_request_loss(&self) -> bool {
         self.next_request.replace(MessageFate::Spared) == MessageFate::Doomed
     }
 
-    pub(super) fn loses_this_reply(&self) -> bool {
+    pub(super) fn take_reply_loss(&self) -> bool {
         self.next_reply.replace(MessageFate::Spared) == MessageFate::Doomed
     }
 
-    pub(super) fn refuses_this_watch(&self) -> bool {
+    pub(super) fn take_watch_refusal(&self) -> bool {
         let left = self.refused_watches.get();
         self.refused_watches.set(left.saturating_sub(1));
         left > 0
     }
 
-    pub(super) fn comeback(&self) -> ReconnectMode {
+    pub(super) fn reconnect_mode(&self) -> ReconnectMode {
         self.next_session.replace(ReconnectMode::Same)
     }
 
-    pub(super) async fn mended(&self) {
+    pub(super) async fn wait_mended(&self) {
         self.mended.notified().await;
     }
 

@@ -45,7 +45,7 @@ pub(super) struct ClientSim {
 }
 
 impl ClientSim {
-    pub(super) fn begin(ensemble: SimEnsemble, wire: Rc<Wire>, session: i64, timeout: Duration) -> Rc<Self> {
+    pub(super) fn start(ensemble: SimEnsemble, wire: Rc<Wire>, session: i64, timeout: Duration) -> Rc<Self> {
         let conversation = Rc::new_cyclic(|itself| Self {
             ensemble,
             wire,
@@ -56,14 +56,14 @@ impl ClientSim {
             changed: Notify::new(),
             itself: itself.clone(),
         });
-        conversation.wire.carry(conversation.itself.clone());
+        conversation.wire.attach(conversation.itself.clone());
         conversation.attach(session);
         tokio::task::spawn_local(conversation.clone().run());
         conversation
     }
 
     /// Sends at once, or queues while there is no connection.
-    pub(super) fn ask(&self, request: ServerRequest) -> oneshot::Receiver<CallResult> {
+    pub(super) fn call(&self, request: ServerRequest) -> oneshot::Receiver<CallResult> {
         let (answer, heard) = oneshot::channel();
         let talk = &mut *self.talk.borrow_mut();
         let refusal = match talk.phase {
@@ -79,14 +79,14 @@ impl ClientSim {
     }
 
     /// The owner has left: what was asked is sent, then the session is closed.
-    pub(super) fn part(&self) {
+    pub(super) fn close(&self) {
         let talk = &mut *self.talk.borrow_mut();
         talk.parting = CloseState::Wanted;
         self.send_waiting(talk);
     }
 
-    pub(super) fn refuses_this_watch(&self) -> bool {
-        self.wire.refuses_this_watch()
+    pub(super) fn take_watch_refusal(&self) -> bool {
+        self.wire.take_watch_refusal()
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -101,11 +101,11 @@ impl ClientSim {
         }
     }
 
-    pub(super) fn changes(&self) -> u64 {
+    pub(super) fn change_count(&self) -> u64 {
         self.changes.get()
     }
 
-    pub(super) async fn changed(&self) {
+    pub(super) async fn wait_changed(&self) {
         self.changed.notified().await;
     }
 
@@ -131,7 +131,7 @@ impl ClientSim {
         let taken = self.talk.borrow_mut().to_server.take(now);
         let Some(request) = taken else { return false };
         let counts = request != ServerRequest::Ping;
-        if counts && self.wire.loses_this_request() {
+        if counts && self.wire.take_request_loss() {
             self.break_off(InFlightFate::Lost);
             return true;
         }
@@ -140,7 +140,7 @@ impl ClientSim {
         trace!(session, ?request, ?reply, "served");
         match reply {
             None => self.hang_up(),
-            Some(_) if counts && self.wire.loses_this_reply() => self.break_off(InFlightFate::Arrives),
+            Some(_) if counts && self.wire.take_reply_loss() => self.break_off(InFlightFate::Arrives),
             Some(reply) => self.send_to_client(ServerMessage::Reply(reply)),
         }
         true
@@ -156,7 +156,7 @@ impl ClientSim {
         match message {
             ServerMessage::Event(event) => talk.watchers.fire(&event),
             ServerMessage::Reply(reply) => self.hear(talk, reply),
-            ServerMessage::Closed => self.lose(talk, InFlightFate::Lost),
+            ServerMessage::Closed => self.lose_connection(talk, InFlightFate::Lost),
         }
         true
     }
@@ -181,7 +181,7 @@ impl ClientSim {
         let talk = &mut *self.talk.borrow_mut();
         match talk.phase {
             ConnectionPhase::Connected if now >= talk.heard + self.silence() => {
-                self.lose(talk, InFlightFate::Arrives)
+                self.lose_connection(talk, InFlightFate::Arrives)
             }
             ConnectionPhase::Connected if !talk.pinged && now >= talk.spoke + self.pause() => {
                 talk.pinged = true;
@@ -189,7 +189,7 @@ impl ClientSim {
             }
             ConnectionPhase::Away { .. } if now >= talk.heard + self.timeout * 7 / 5 => self.finish(talk),
             ConnectionPhase::Away { retry } if now >= retry && self.may_connect() => {
-                self.come_back(talk, now)
+                self.reconnect(talk, now)
             }
             ConnectionPhase::Connected | ConnectionPhase::Away { .. } | ConnectionPhase::Over => {
                 return false;
@@ -292,7 +292,7 @@ impl WireUser for ClientSim {
     }
 
     fn break_off(&self, underway: InFlightFate) {
-        self.lose(&mut self.talk.borrow_mut(), underway);
+        self.lose_connection(&mut self.talk.borrow_mut(), underway);
     }
 
     fn wake(&self) {

@@ -14,7 +14,7 @@ use fencegate_process::randomness::Randomness;
 pub struct SeededRng(AtomicU64);
 
 impl SeededRng {
-    pub fn seeded(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
 
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_seed_repeats_itself_and_stays_in_range() {
-        let (one, other) = (SeededRng::seeded(7), SeededRng::seeded(7));
+        let (one, other) = (SeededRng::new(7), SeededRng::new(7));
         let range = Duration::from_millis(2)..Duration::from_millis(5);
         for _ in 0..100 {
             let rolled = one.within(&range);

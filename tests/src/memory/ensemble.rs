@@ -91,7 +91,7 @@ impl SimEnsemble {
             server: RefCell::new(SimServer::new(settings.tick)),
             attached: RefCell::default(),
             wires: RefCell::default(),
-            dice: Rc::new(SeededRng::seeded(settings.seed)),
+            dice: Rc::new(SeededRng::new(settings.seed)),
             settings,
         });
         let (tick, containers) = (inner.settings.tick, inner.settings.containers);
@@ -146,16 +146,16 @@ impl SimEnsemble {
 
     /// From the next transaction on that makes a node below `path`, others come there and leave it in this rhythm: in the
     /// first half of each period they have just gone, and taken it along.
-    pub fn comes_and_goes(&self, path: &str, period: Duration) {
-        self.server(|server, _| server.comes_and_goes(path, period));
+    pub fn flap_parent(&self, path: &str, period: Duration) {
+        self.server(|server, _| server.flap_parent(path, period));
     }
 
     /// Pretends that so many children were made under `path`: sequence numbers go on from there.
     ///
     /// # Panics
     /// If there is no such node.
-    pub fn count_births(&self, path: &str, births: i32) {
-        self.server(|server, _| server.tree_mut().count_births(path, births));
+    pub fn set_child_count(&self, path: &str, births: i32) {
+        self.server(|server, _| server.tree_mut().set_child_count(path, births));
     }
 
     /// Every path, sorted, as no client needs to ask.
@@ -163,8 +163,8 @@ impl SimEnsemble {
         self.0.server.borrow().tree().paths().map(str::to_owned).collect()
     }
 
-    pub fn seen(&self, path: &str) -> Option<NodeStat> {
-        self.0.server.borrow().tree().seen(path)
+    pub fn stat(&self, path: &str) -> Option<NodeStat> {
+        self.0.server.borrow().tree().stat(path)
     }
 
     /// Sessions that live at the server.
@@ -184,8 +184,8 @@ impl SimEnsemble {
         self.server(|server, now| server.open(timeout, now))
     }
 
-    pub(super) fn welcome(&self, session: i64, seen: i64) -> ReconnectReply {
-        self.server(|server, now| server.welcome(session, seen, now))
+    pub(super) fn reconnect(&self, session: i64, seen: i64) -> ReconnectReply {
+        self.server(|server, now| server.reconnect(session, seen, now))
     }
 
     pub(super) fn attach(&self, session: i64, client: Weak<dyn SessionHandle>) {
@@ -201,14 +201,14 @@ impl SimEnsemble {
         self.server(|server, now| server.handle(session, request, now))
     }
 
-    pub(super) fn watch_again(
+    pub(super) fn rewatch(
         &self,
         session: i64,
         path: &str,
         aspect: WatchKind,
         seen: i64,
     ) -> Option<WatchEvent> {
-        self.server(|server, _| server.watch_again(session, path, aspect, seen))
+        self.server(|server, _| server.rewatch(session, path, aspect, seen))
     }
 
     pub(super) fn expire(&self, session: i64) {
@@ -233,7 +233,7 @@ impl SimEnsemble {
     fn server<T>(&self, act: impl FnOnce(&mut SimServer, Duration) -> T) -> T {
         let (result, told) = {
             let mut server = self.0.server.borrow_mut();
-            (act(&mut server, self.0.began.elapsed()), server.take_told())
+            (act(&mut server, self.0.began.elapsed()), server.take_events())
         };
         for (session, event) in told {
             let attached = self.0.attached.borrow().get(&session).and_then(Weak::upgrade);

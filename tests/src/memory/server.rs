@@ -97,7 +97,7 @@ impl SimServer {
         id
     }
 
-    pub(super) fn welcome(&mut self, session: i64, seen: i64, now: Duration) -> ReconnectReply {
+    pub(super) fn reconnect(&mut self, session: i64, seen: i64, now: Duration) -> ReconnectReply {
         if seen > self.zxid {
             return ReconnectReply::Ahead;
         }
@@ -110,14 +110,14 @@ impl SimServer {
     }
 
     /// Sets a client's watches again after it came back. What happened since `seen` fires them at once.
-    pub(super) fn watch_again(
+    pub(super) fn rewatch(
         &mut self,
         session: i64,
         path: &str,
         aspect: WatchKind,
         seen: i64,
     ) -> Option<WatchEvent> {
-        let Some(last) = self.tree.last(path) else {
+        let Some(last) = self.tree.last_change(path) else {
             return Some(WatchEvent::Deleted { path: path.to_owned() });
         };
         let since = match aspect {
@@ -159,7 +159,7 @@ impl SimServer {
                 self.others_leave(steps, now);
                 self.write(|tree, zxid| commit(tree, steps, session, zxid)).map(ServerAnswer::Committed)
             }
-            ServerRequest::Seen { path } => Ok(ServerAnswer::Seen(self.tree.seen(path))),
+            ServerRequest::Seen { path } => Ok(ServerAnswer::Seen(self.tree.stat(path))),
             ServerRequest::Ephemerals { prefix } => {
                 Ok(ServerAnswer::Ephemerals(self.tree.ephemerals(session, prefix)))
             }
@@ -210,7 +210,7 @@ impl SimServer {
         self.write(|tree, zxid| tree.delete(path, zxid)).ok();
     }
 
-    pub(super) fn comes_and_goes(&mut self, parent: &str, period: Duration) {
+    pub(super) fn flap_parent(&mut self, parent: &str, period: Duration) {
         self.rhythm = Some(NodeRhythm { parent: parent.to_owned(), period, began: None });
     }
 
@@ -230,7 +230,7 @@ impl SimServer {
     }
 
     /// Whom the requests since the last call concern.
-    pub(super) fn take_told(&mut self) -> Vec<(i64, WatchEvent)> {
+    pub(super) fn take_events(&mut self) -> Vec<(i64, WatchEvent)> {
         std::mem::take(&mut self.told)
     }
 
@@ -252,7 +252,7 @@ impl SimServer {
         let zxid = self.zxid;
         let result = self.tree.atomically(|tree| write(tree, zxid));
         for change in self.tree.take_changes() {
-            self.told.extend(self.watches.spend(&change));
+            self.told.extend(self.watches.fire(&change));
         }
         result
     }

@@ -40,7 +40,7 @@ impl SimEnsemble {
 impl SimClient {
     async fn reached(&self) {
         while !(self.wire.is_open() && self.ensemble.is_serving()) {
-            self.wire.mended().await;
+            self.wire.wait_mended().await;
         }
     }
 }
@@ -59,7 +59,7 @@ impl ZkConnector for SimClient {
         }
         let granted = self.ensemble.negotiate(self.asked);
         let id = self.ensemble.open(granted);
-        let conversation = ClientSim::begin(self.ensemble.clone(), self.wire.clone(), id, granted);
+        let conversation = ClientSim::start(self.ensemble.clone(), self.wire.clone(), id, granted);
         Ok(SimSession { id, conversation })
     }
 }
@@ -73,8 +73,8 @@ impl SimSession {
             request,
             ServerRequest::Data { watch: true, .. } | ServerRequest::Children { watch: true, .. }
         );
-        let refused = watches && self.conversation.refuses_this_watch();
-        let asked = self.conversation.ask(request);
+        let refused = watches && self.conversation.take_watch_refusal();
+        let asked = self.conversation.call(request);
         async move {
             if refused {
                 // After the server's answer, which says so.
@@ -115,7 +115,7 @@ impl ZkClient for SimSession {
         self.conversation.timeout()
     }
 
-    fn granted(&self) -> Option<Duration> {
+    fn granted_timeout(&self) -> Option<Duration> {
         Some(self.conversation.timeout())
     }
 
@@ -124,11 +124,11 @@ impl ZkClient for SimSession {
     }
 
     fn reconnects(&self) -> u64 {
-        self.conversation.changes()
+        self.conversation.change_count()
     }
 
     async fn state_changed(&self) {
-        self.conversation.changed().await;
+        self.conversation.wait_changed().await;
     }
 
     // Each method below asks *before* it builds its future: that is when the request is sent.
@@ -144,8 +144,8 @@ impl ZkClient for SimSession {
     }
 
     /// The rights of the node above are read first, so that node has to be there.
-    async fn create_like(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
-        match self.seen(above).await? {
+    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
+        match self.stat(above).await? {
             Some(_) => self.create(path, b"", kind).await.map(drop),
             None => Err(ZkError::NoNode),
         }
@@ -167,7 +167,7 @@ impl ZkClient for SimSession {
         async { answered!(asked, (ServerAnswer::ChildrenOf(lists), _) => lists).map_err(fault) }
     }
 
-    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
+    fn stat(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
         let asked = self.ask(ServerRequest::Seen { path: path.to_owned() });
         async { answered!(asked, (ServerAnswer::Seen(seen), _) => seen).map_err(fault) }
     }
@@ -213,7 +213,7 @@ impl ZkClient for SimSession {
         drop(self);
         let closed = async {
             while conversation.state() != ConnectionState::Ended {
-                conversation.changed().await;
+                conversation.wait_changed().await;
             }
         };
         // A server that does not answer ends the session by its timeout all the same.
@@ -230,6 +230,6 @@ fn fault(failed: MultiError) -> ZkError {
 
 impl Drop for SimSession {
     fn drop(&mut self) {
-        self.conversation.part();
+        self.conversation.close();
     }
 }

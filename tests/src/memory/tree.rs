@@ -107,7 +107,7 @@ impl ZnodeTree {
             NodeKind::Ephemeral | NodeKind::EphemeralSequential => ZnodeOwner::Session(session),
         };
         let node = Znode::new(owner, data, zxid);
-        let seen = node.seen();
+        let seen = node.stat();
         self.remember(&path);
         self.nodes.insert(path.clone(), node);
         let parent = self.edit(&parent_path).expect("found above");
@@ -118,7 +118,7 @@ impl ZnodeTree {
             (parent.births, parent.populated) = (births, zxid);
         }
         self.changes.push(ZnodeChange::Made(path.clone()));
-        Ok((path, CreatedNode { seen, sequence }))
+        Ok((path, CreatedNode { stat: seen, sequence }))
     }
 
     pub(super) fn delete(&mut self, path: &str, zxid: i64) -> Result<(), ZkError> {
@@ -155,16 +155,16 @@ impl ZnodeTree {
         Ok(node.children.iter().cloned().collect())
     }
 
-    pub(super) fn seen(&self, path: &str) -> Option<NodeStat> {
-        self.nodes.get(path).map(Znode::seen)
+    pub(super) fn stat(&self, path: &str) -> Option<NodeStat> {
+        self.nodes.get(path).map(Znode::stat)
     }
 
     pub(super) fn data(&self, path: &str) -> Result<(Vec<u8>, NodeStat), ZkError> {
         let node = self.nodes.get(path).ok_or(ZkError::NoNode)?;
-        Ok((node.data.clone(), node.seen()))
+        Ok((node.data.clone(), node.stat()))
     }
 
-    pub(super) fn last(&self, path: &str) -> Option<LastChange> {
+    pub(super) fn last_change(&self, path: &str) -> Option<LastChange> {
         self.nodes.get(path).map(|node| LastChange { written: node.written, populated: node.populated })
     }
 
@@ -186,7 +186,7 @@ impl ZnodeTree {
     }
 
     /// Pretends that `births` children were made under `path`.
-    pub(super) fn count_births(&mut self, path: &str, births: i32) {
+    pub(super) fn set_child_count(&mut self, path: &str, births: i32) {
         self.nodes.get_mut(path).expect("the parent exists").births = births;
     }
 
@@ -214,7 +214,7 @@ impl Znode {
         }
     }
 
-    fn seen(&self) -> NodeStat {
+    fn stat(&self) -> NodeStat {
         let owner = match self.owner {
             ZnodeOwner::Nobody | ZnodeOwner::Container => 0,
             ZnodeOwner::Session(id) => id,
@@ -264,7 +264,7 @@ mod tests {
     fn sequence_numbers_stick_at_the_end() {
         let mut tree = ZnodeTree::default();
         tree.create("/a", b"", NodeKind::Persistent, 1, 1).unwrap();
-        tree.count_births("/a", i32::MAX - 1);
+        tree.set_child_count("/a", i32::MAX - 1);
         let mut next = |name: &str| tree.create(name, b"", NodeKind::EphemeralSequential, 1, 2).unwrap().0;
         assert_eq!(next("/a/x-"), "/a/x-2147483646");
         assert_eq!(next("/a/x-"), "/a/x-2147483647");

@@ -53,7 +53,7 @@ impl ClientWatches {
     }
 
     /// What has to be watched again after a reconnect.
-    pub(super) fn wanted(&mut self) -> Vec<(String, WatchKind)> {
+    pub(super) fn active(&mut self) -> Vec<(String, WatchKind)> {
         self.0.retain(|_, waiting| {
             waiting.retain(|one| !one.is_closed());
             !waiting.is_empty()

@@ -38,7 +38,7 @@ impl ServerWatches {
     }
 
     /// Whom a change concerns, each with its event; those watches are spent.
-    pub(super) fn spend(&mut self, change: &ZnodeChange) -> Vec<(i64, WatchEvent)> {
+    pub(super) fn fire(&mut self, change: &ZnodeChange) -> Vec<(i64, WatchEvent)> {
         match change {
             // Data watches are set on existing nodes only.
             ZnodeChange::Made(path) => self.children_of(parent(path)),

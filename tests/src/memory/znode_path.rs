@@ -8,8 +8,8 @@ use super::request::{OwnedStep, ServerRequest};
 /// [`Fault::Refused`]: nothing was sent.
 pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
     match request {
-        ServerRequest::Create { path, kind, .. } => created(path, *kind),
-        ServerRequest::Delete { path } => deleted(path),
+        ServerRequest::Create { path, kind, .. } => check_create(path, *kind),
+        ServerRequest::Delete { path } => check_delete(path),
         ServerRequest::Children { path, .. }
         | ServerRequest::Seen { path }
         | ServerRequest::Data { path, .. }
@@ -18,15 +18,15 @@ pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
         ServerRequest::ChildrenOf { paths } => paths.iter().try_for_each(|path| plain(path)),
         ServerRequest::Commit { steps } => steps.iter().try_for_each(|step| match step {
             OwnedStep::Check { path, .. } | OwnedStep::Set { path, .. } => plain(path),
-            OwnedStep::Create { path, kind, .. } => created(path, *kind),
-            OwnedStep::Delete { path, .. } => deleted(path),
+            OwnedStep::Create { path, kind, .. } => check_create(path, *kind),
+            OwnedStep::Delete { path, .. } => check_delete(path),
         }),
         ServerRequest::Ping | ServerRequest::Close => Ok(()),
     }
 }
 
 /// The name of a sequential node may be its number alone.
-fn created(path: &str, kind: NodeKind) -> Result<(), ZkError> {
+fn check_create(path: &str, kind: NodeKind) -> Result<(), ZkError> {
     match kind {
         NodeKind::EphemeralSequential => {
             plain(path.strip_suffix('/').filter(|p| !p.is_empty()).unwrap_or(path))
@@ -35,7 +35,7 @@ fn created(path: &str, kind: NodeKind) -> Result<(), ZkError> {
     }
 }
 
-fn deleted(path: &str) -> Result<(), ZkError> {
+fn check_delete(path: &str) -> Result<(), ZkError> {
     if path == "/" {
         return Err(ZkError::Refused("the root cannot be deleted".to_owned()));
     }

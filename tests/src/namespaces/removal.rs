@@ -19,7 +19,7 @@ const WAITS: &str = r#"read -r _; for name in "$@"; do ip netns del "$name"; don
 impl NamespaceCleanup {
     /// # Panics
     /// If there is no `sh`.
-    pub(super) fn of(names: &[String]) -> Self {
+    pub(super) fn start(names: &[String]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", WAITS, "sh"]).args(names).stdin(Stdio::piped()).stdout(Stdio::null());
         // Ctrl-C in a terminal is for us, and not for it.
@@ -36,7 +36,7 @@ impl Drop for NamespaceCleanup {
 }
 
 /// Removes what others have left behind whose child was killed with them.
-pub(super) fn sweeps() {
+pub(super) fn sweep() {
     for place in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = place.file_name().to_string_lossy().into_owned();
         if is_left(&name) {

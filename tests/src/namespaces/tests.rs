@@ -57,7 +57,7 @@ impl Drop for NamespacePair {
 }
 
 async fn one() -> Option<NetworkNamespaces> {
-    match NetworkNamespaces::of(1).await {
+    match NetworkNamespaces::new(1).await {
         Ok(namespaces) => Some(namespaces),
         Err(why) => {
             println!("no network namespaces here: {why}");
@@ -73,16 +73,16 @@ async fn what_is_lost_comes_later_over_the_same_connection() {
     pair.says("one");
     assert_eq!(pair.hears(SOON).as_deref(), Some("one\n"));
     for cut in [
-        |namespaces: &NetworkNamespaces, _| namespaces.loses_what_is_sent(0),
-        |namespaces: &NetworkNamespaces, port| namespaces.loses_what_is_sent_to(0, &[port]),
+        |namespaces: &NetworkNamespaces, _| namespaces.drop_outgoing(0),
+        |namespaces: &NetworkNamespaces, port| namespaces.drop_outgoing_to(0, &[port]),
     ] {
         cut(&namespaces, pair.machine.local_addr().expect("connected").port());
         pair.says("two");
         assert_eq!(pair.hears(NEVER), None);
-        namespaces.mends();
+        namespaces.restore();
         assert_eq!(pair.hears(SOON).as_deref(), Some("two\n"));
     }
-    namespaces.loses_what_is_sent_to(0, &[1]);
+    namespaces.drop_outgoing_to(0, &[1]);
     pair.says("three");
     assert_eq!(pair.hears(SOON).as_deref(), Some("three\n"), "another port");
 }
@@ -92,21 +92,21 @@ async fn each_direction_is_lost_by_itself() {
     let Some(namespaces) = one().await else { return };
     let mut pair = NamespacePair::of(&namespaces);
     let mut heard = BufReader::new(pair.member.stdout.take().expect("piped"));
-    namespaces.loses_what_comes(0);
+    namespaces.drop_incoming(0);
     pair.says("out");
     assert_eq!(pair.hears(SOON).as_deref(), Some("out\n"));
-    namespaces.mends();
-    namespaces.loses_what_is_sent(0);
+    namespaces.restore();
+    namespaces.drop_outgoing(0);
     pair.machine.write_all(b"in\n").expect("connected");
     let mut line = String::new();
     heard.read_line(&mut line).expect("it prints");
     assert_eq!(line, "in\n");
     pair.says("out");
     assert_eq!(pair.hears(NEVER), None);
-    namespaces.unplugs(0);
-    namespaces.mends();
+    namespaces.unplug(0);
+    namespaces.restore();
     assert_eq!(pair.hears(NEVER), None);
-    namespaces.plugs_in(0);
+    namespaces.plug_in(0);
     assert_eq!(pair.hears(SOON).as_deref(), Some("out\n"));
 }
 
@@ -132,7 +132,7 @@ async fn nothing_is_left_behind() {
     for name in [&left, &ours] {
         shell(r#"ip netns add "$1""#, &[name]).expect("root");
     }
-    removal::sweeps();
+    removal::sweep();
     let there = [&left, &ours].map(|name| file(name).exists());
     shell(r#"ip netns del "$1""#, &[&ours]).expect("ours");
     assert_eq!(there, [false, true]);

@@ -67,19 +67,19 @@ enum OpenRow {
 pub(super) struct StaleTokenError;
 
 impl Accounts {
-    pub(super) fn under(rule: AccountRule) -> Self {
+    pub(super) fn new(rule: AccountRule) -> Self {
         Self { rule, rows: Mutex::default(), mishaps: Mutex::default() }
     }
 
-    pub(super) fn meets(&self, mishaps: impl IntoIterator<Item = AccountFault>) {
+    pub(super) fn queue_faults(&self, mishaps: impl IntoIterator<Item = AccountFault>) {
         self.mishaps.lock().expect("no thread panics here").extend(mishaps);
     }
 
-    pub(super) fn mishap(&self) -> Option<AccountFault> {
+    pub(super) fn next_fault(&self) -> Option<AccountFault> {
         self.mishaps.lock().expect("no thread panics here").pop_front()
     }
 
-    pub(super) fn mishaps_left(&self) -> usize {
+    pub(super) fn faults_left(&self) -> usize {
         self.mishaps.lock().expect("no thread panics here").len()
     }
 
@@ -94,7 +94,7 @@ impl Accounts {
     }
 
     /// Waits for the rows where they are locked.
-    pub(super) async fn begins(&self, record: &RequestRecord) -> Result<AccountExecution, StaleTokenError> {
+    pub(super) async fn begin(&self, record: &RequestRecord) -> Result<AccountExecution, StaleTokenError> {
         let writes = record.access() == AccessMode::Exclusive;
         let mut open = Vec::new();
         // In the order of their names, in which gateways write them: nobody waits in a circle.
@@ -106,7 +106,7 @@ impl Accounts {
             match self.rule {
                 AccountRule::Trusting => open.push(OpenRow::Read { balance: locked.balance, row }),
                 AccountRule::Comparing => {
-                    locked.admits(record.stamped(), writes)?;
+                    locked.admits(record.expect_token(), writes)?;
                     open.push(OpenRow::Locked(locked));
                 }
             }
@@ -117,7 +117,7 @@ impl Accounts {
 
 impl AccountRow {
     fn admits(&mut self, token: Token, writes: bool) -> Result<(), StaleTokenError> {
-        let newer = if writes { self.marks.write(token) } else { self.marks.read(token) };
+        let newer = if writes { self.marks.admit_write(token) } else { self.marks.admit_read(token) };
         newer.map_err(|_stale| StaleTokenError)?;
         self.newest = self.newest.max(Some(token));
         Ok(())
@@ -126,7 +126,7 @@ impl AccountRow {
 
 impl AccountExecution {
     /// Writes, says that it has, and only then lets the next one at the rows.
-    pub(super) async fn ends(self, note: impl FnOnce()) {
+    pub(super) async fn end(self, note: impl FnOnce()) {
         let mut locked = Vec::new();
         for open in self.open {
             let (mut row, balance) = match open {

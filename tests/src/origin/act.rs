@@ -117,11 +117,11 @@ impl Default for Latch {
 }
 
 impl Latch {
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         self.0.send_replace(true);
     }
 
-    pub(crate) async fn passed(&self) {
+    pub(crate) async fn wait_released(&self) {
         // The sender lives in `self`, so waiting ends only by letting go.
         self.0.subscribe().wait_for(|gone| *gone).await.expect("the latch owns its sender");
     }

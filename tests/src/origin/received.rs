@@ -110,7 +110,7 @@ impl RequestRecord {
 
     /// # Panics
     /// If there is no token, or one that does not parse.
-    pub fn stamped(&self) -> Token {
+    pub fn expect_token(&self) -> Token {
         self.token().unwrap_or_else(|| panic!("no token on {:?}", self.request))
     }
 }

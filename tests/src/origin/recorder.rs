@@ -53,8 +53,8 @@ impl OriginState {
         let mut marks = marks.lock().expect("no thread panics here");
         let marks = marks.entry(key).or_default();
         let newer = match access {
-            AccessMode::Exclusive => marks.write(token).is_ok(),
-            AccessMode::Shared => marks.read(token).is_ok(),
+            AccessMode::Exclusive => marks.admit_write(token).is_ok(),
+            AccessMode::Shared => marks.admit_read(token).is_ok(),
         };
         self.log.send_modify(|log| log.records[number].stale = !newer);
         newer

@@ -23,7 +23,7 @@ use super::{
 use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
 
 /// Serves one connection until either side ends it.
-pub(super) async fn converse(
+pub(super) async fn serve_connection(
     shared: Arc<OriginState>,
     gateway: String,
     connection: usize,
@@ -44,9 +44,9 @@ pub(super) async fn converse(
         }
     };
     let mut talk = OriginConnection { shared, reader: MessageReader::new(input, tap), output, number: 0 };
-    while talk.reader.begins().await? {
+    while talk.reader.wait_first_byte().await? {
         let arrived = Instant::now();
-        let request = talk.reader.head().await?;
+        let request = talk.reader.read_head().await?;
         let record = RequestRecord {
             gateway: gateway.clone(),
             connection,
@@ -79,26 +79,26 @@ impl OriginConnection {
     async fn exchange(&mut self, mut request: WireMessage) -> io::Result<bool> {
         let path = request.word(1).to_owned();
         match self.shared.early_act(&path) {
-            Some(Act::ReadLater(latch)) => latch.passed().await,
-            Some(Act::ReadSlowly(pause)) => self.reader.slows_down(pause),
+            Some(Act::ReadLater(latch)) => latch.wait_released().await,
+            Some(Act::ReadSlowly(pause)) => self.reader.set_read_pause(pause),
             Some(Act::AnswerUnread(latch, reply)) => {
                 self.answer(&reply).await?;
-                latch.passed().await;
+                latch.wait_released().await;
             }
             Some(Act::BreakUnread(words)) => {
                 self.close(words.as_bytes()).await?;
                 self.output.shutdown().await?;
-                self.reader.ended().await;
+                self.reader.wait_end().await;
                 return Ok(false);
             }
             Some(Act::BeginUnread(words, latch)) => {
                 self.output.write_all(words.as_bytes()).await?;
-                latch.passed().await;
+                latch.wait_released().await;
                 return Ok(false);
             }
             _ => {}
         }
-        self.reader.body(&mut request, NoLengthMeaning::Empty).await?;
+        self.reader.read_body(&mut request, NoLengthMeaning::Empty).await?;
         self.note(|record| {
             record.request = request;
             record.whole = Some(Instant::now());
@@ -123,14 +123,14 @@ impl OriginConnection {
                 return Ok(false);
             }
             Act::Hold(latch, reply) => {
-                self.work(latch.passed()).await;
+                self.work(latch.wait_released()).await;
                 self.answer(&reply).await?;
             }
             Act::HoldInBody(latch, reply) => {
                 let rest = reply.rest();
                 let (first, second) = rest.split_at(rest.len() / 2);
                 self.output.write_all(&[&reply.head(), first].concat()).await?;
-                self.work(latch.passed()).await;
+                self.work(latch.wait_released()).await;
                 self.finish(second).await?;
             }
             Act::Reset => return self.reset(),
@@ -152,11 +152,11 @@ impl OriginConnection {
 
     /// Adds one to the accounts that the request names; false if the connection is over.
     async fn book(&mut self, accounts: &Accounts) -> io::Result<bool> {
-        let (record, mishap) = (self.record(), accounts.mishap());
+        let (record, mishap) = (self.record(), accounts.next_fault());
         if mishap == Some(AccountFault::ResetBefore) {
             return self.reset();
         }
-        let booking = match accounts.begins(&record).await {
+        let booking = match accounts.begin(&record).await {
             Ok(booking) => booking,
             Err(StaleTokenError) => {
                 self.note(|record| record.stale = true);
@@ -174,7 +174,7 @@ impl OriginConnection {
             let effect = AccountEffect { began, ended: Some(Instant::now()) };
             shared.log.send_modify(|log| log.records[number].effect = Some(effect));
         };
-        booking.ends(written).await;
+        booking.end(written).await;
         let reply = OriginReply::with_body(record.request.field(ATTEMPT).unwrap_or("ok"));
         match mishap {
             Some(AccountFault::ResetAfter) => self.reset(),
@@ -201,7 +201,7 @@ impl OriginConnection {
         tokio::select! {
             biased;
             () = &mut work => return,
-            () = self.reader.ended() => {}
+            () = self.reader.wait_end() => {}
         }
         self.note(|record| record.abandoned = Some(Instant::now()));
         work.await;

@@ -12,18 +12,18 @@ impl FakeCluster {
     ///
     /// # Panics
     /// If no pod that runs has the labels and the port that the service asks for.
-    pub fn behind(&self, service: &str, port: u16, number: u8) -> SocketAddr {
-        let spec = &self.the("Service", service)["spec"];
+    pub fn service_address(&self, service: &str, port: u16, number: u8) -> SocketAddr {
+        let spec = &self.resource("Service", service)["spec"];
         let ports = spec["ports"].as_array().expect("ports");
         let target = &ports.iter().find(|one| one["port"] == port).expect("this port")["targetPort"];
-        let set = self.selected(&spec["selector"]).expect("pods");
+        let set = self.matching_workload(&spec["selector"]).expect("pods");
         let container = &set["spec"]["template"]["spec"]["containers"][0];
         let pod = format!("{}-{number}", set["metadata"]["name"].as_str().expect("a name"));
         SocketAddr::new(IpAddr::V4(self.addresses[&pod]), port_named(container, target))
     }
 
     /// The set or deployment whose pods have these labels.
-    fn selected(&self, selector: &Value) -> Option<&Value> {
+    fn matching_workload(&self, selector: &Value) -> Option<&Value> {
         let wanted = selector.as_object().expect("labels");
         let has = |set: &Value| {
             let labels = &set["spec"]["template"]["metadata"]["labels"];
@@ -35,12 +35,12 @@ impl FakeCluster {
 
     /// Each service has a name: of a headless one it is the addresses of its pods, of another one an address of its own, where
     /// connections are led to pods that are ready.
-    pub(super) async fn lead_to_services(&mut self) {
+    pub(super) async fn update_services(&mut self) {
         let mut names = Vec::new();
         let services: Vec<Value> =
             self.resources.iter().filter(|one| one["kind"] == "Service").cloned().collect();
         for service in &services {
-            let Some(set) = self.selected(&service["spec"]["selector"]) else { continue };
+            let Some(set) = self.matching_workload(&service["spec"]["selector"]) else { continue };
             let (set, container) =
                 (set["metadata"]["name"].clone(), set["spec"]["template"]["spec"]["containers"][0].clone());
             let of = format!("{}-", set.as_str().expect("a name"));
@@ -61,7 +61,7 @@ impl FakeCluster {
             self.lead(&name, SocketAddr::new(IpAddr::V4(own), port), &to).await;
             names.push((name, vec![own.to_string()]));
         }
-        self.hosts.say_each(&names);
+        self.hosts.set_all(&names);
     }
 
     async fn lead(&mut self, service: &str, address: SocketAddr, to: &[SocketAddr]) {
@@ -70,9 +70,9 @@ impl FakeCluster {
         if to.is_empty() {
             self.balancers.remove(service);
         } else if let Some(balancer) = self.balancers.get(service) {
-            balancer.leads_to(to);
+            balancer.set_targets(to);
         } else if address.port() >= FIRST_OF_ALL {
-            self.balancers.insert(service.to_owned(), Balancer::at(address, to).await);
+            self.balancers.insert(service.to_owned(), Balancer::start_at(address, to).await);
         }
     }
 }

@@ -40,7 +40,7 @@ struct CutPlan {
 impl PostgresProxy {
     /// # Panics
     /// If no port is free.
-    pub async fn before(server: SocketAddr) -> Self {
+    pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let plan = Arc::<CutPlan>::default();
@@ -65,13 +65,13 @@ impl PostgresProxy {
     }
 
     /// The next connection on which a client says these words loses this, and is cut.
-    pub fn next(&self, words: &str, lost: LostMessage) {
+    pub fn cut_next(&self, words: &str, lost: LostMessage) {
         *self.plan.next.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((words.as_bytes().to_vec(), lost));
     }
 
     /// Returns when that has happened.
-    pub async fn done(&self) {
+    pub async fn wait_done(&self) {
         self.plan.done.notified().await;
     }
 

@@ -53,15 +53,15 @@ impl TestDatabase {
 
     /// # Panics
     /// If no session waits for another one.
-    pub fn sees_one_wait(&self) {
-        self.sees_wait(1);
+    pub fn wait_one_blocked(&self) {
+        self.wait_blocked(1);
     }
 
     /// Polls: the server tells whoever asks, there is no event.
     ///
     /// # Panics
     /// If not so many sessions wait for another one.
-    pub fn sees_wait(&self, sessions: usize) {
+    pub fn wait_blocked(&self, sessions: usize) {
         const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
         let until = Instant::now() + PATIENCE;
         while self.run(WAITING) != sessions.to_string() {

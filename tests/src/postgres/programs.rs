@@ -50,7 +50,7 @@ pub(super) fn state() -> PathBuf {
 ///
 /// # Panics
 /// If it is not there.
-pub fn give(path: &Path) {
+pub fn chown_to_nobody(path: &Path) {
     if is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
     }
@@ -66,7 +66,7 @@ fn is_root() -> bool {
 /// # Panics
 /// If the folder is not there.
 pub fn unprivileged(folder: &Path) -> Vec<String> {
-    give(folder);
+    chown_to_nobody(folder);
     let mut words = vec!["env".to_owned(), format!("--chdir={}", folder.display()), "setpriv".to_owned()];
     if is_root() {
         words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]);

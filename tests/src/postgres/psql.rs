@@ -83,7 +83,7 @@ impl PsqlSession {
     /// Its SQLSTATE.
     pub fn rows(&mut self, statement: &str) -> Result<u64, String> {
         self.write(&format!("{statement}\n{TELL}"));
-        self.ended()
+        self.read_result()
     }
 
     /// The statement with `:key` and `:token` filled in by psql.
@@ -96,7 +96,7 @@ impl PsqlSession {
     }
 
     /// The same, where it has to wait.
-    pub fn begin_to_raise(mut self, statement: &str, token: &str) -> BlockedStatement {
+    pub fn begin_raise(mut self, statement: &str, token: &str) -> BlockedStatement {
         self.token(token);
         self.write(&format!("{statement}\n{TELL}"));
         BlockedStatement(self)
@@ -110,7 +110,7 @@ impl PsqlSession {
         writeln!(self.input, "{lines}").expect("psql listens");
     }
 
-    fn ended(&mut self) -> Result<u64, String> {
+    fn read_result(&mut self) -> Result<u64, String> {
         let told = self.output.find_map(|line| line.expect("text").strip_prefix("ended ").map(str::to_owned));
         let told = told.expect("psql goes on");
         let (rows, code) = told.split_once(' ').expect("two words");
@@ -121,8 +121,8 @@ impl PsqlSession {
 impl BlockedStatement {
     /// # Errors
     /// Its SQLSTATE.
-    pub fn ended(mut self) -> Result<u64, String> {
-        self.0.ended()
+    pub fn finish(mut self) -> Result<u64, String> {
+        self.0.read_result()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{PostgresServer, programs::give, server::made};
+use super::{PostgresServer, programs::chown_to_nobody, server::init_folder};
 use crate::terminator::{SignedCertificate, TestCa};
 
 impl PostgresServer {
@@ -11,14 +11,14 @@ impl PostgresServer {
     ///
     /// # Panics
     /// If it does not start.
-    pub fn secured(authority: &TestCa, signed: &SignedCertificate) -> Self {
+    pub fn with_tls(authority: &TestCa, signed: &SignedCertificate) -> Self {
         const WHO: &str = "local all all trust\nhostssl all all all trust clientcert=verify-ca\n";
-        let state = made();
+        let state = init_folder();
         let (ca, who) = (state.join("ca.pem"), state.join("hba.conf"));
         authority.write(&ca);
         fs::write(&who, WHO).expect("our own folder");
         let (chain, key) = signed.write(&state, "server");
-        [&ca, &who, &chain, &key].into_iter().for_each(|file| give(file));
+        [&ca, &who, &chain, &key].into_iter().for_each(|file| chown_to_nobody(file));
         let setting = |name: &str, file: &std::path::Path| format!("{name}={}", file.display());
         let settings = [
             "ssl=on".to_owned(),
@@ -27,6 +27,6 @@ impl PostgresServer {
             setting("ssl_cert_file", &chain),
             setting("ssl_key_file", &key),
         ];
-        Self::on(state, &settings.each_ref().map(String::as_str))
+        Self::start_in(state, &settings.each_ref().map(String::as_str))
     }
 }

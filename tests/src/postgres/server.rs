@@ -33,14 +33,14 @@ impl PostgresServer {
     /// # Panics
     /// If it does not start; Debian has it as `postgresql`.
     pub fn start(settings: &[&str]) -> Self {
-        Self::on(made(), settings)
+        Self::start_in(init_folder(), settings)
     }
 
     /// On a folder that has its data.
-    pub(super) fn on(state: PathBuf, settings: &[&str]) -> Self {
+    pub(super) fn start_in(state: PathBuf, settings: &[&str]) -> Self {
         let settings = settings.iter().map(ToString::to_string).collect();
         let mut server = Self { state, settings, port: free_port(), process: None };
-        server.start_again();
+        server.restart();
         server
     }
 
@@ -48,7 +48,7 @@ impl PostgresServer {
     ///
     /// # Panics
     /// If it does not start.
-    pub fn start_again(&mut self) {
+    pub fn restart(&mut self) {
         let until = Instant::now() + PATIENCE;
         loop {
             let process = self.spawn();
@@ -169,7 +169,7 @@ impl Drop for PostgresServer {
 }
 
 /// A folder with a new database.
-pub(super) fn made() -> PathBuf {
+pub(super) fn init_folder() -> PathBuf {
     let state = state();
     // Its own order of text is not that of bytes.
     let made = run(

@@ -45,7 +45,7 @@ impl PostgresServer {
         run(&folder, "pg_basebackup", &[&arguments[..], &["--dbname", &source]].concat())
             .expect("the primary gives a copy");
         let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
-        let standby = Self::on(folder, &settings);
+        let standby = Self::start_in(folder, &settings);
         if follows == StandbyMode::Synchronously {
             self.database("postgres").run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{NAME}'"));
             self.database("postgres").run("SELECT pg_reload_conf()");
@@ -62,7 +62,7 @@ impl PostgresServer {
     ///
     /// # Panics
     /// If it does not.
-    pub fn waits_for_no_standby(&self) {
+    pub fn disable_sync_standby(&self) {
         self.database("postgres").run("ALTER SYSTEM RESET synchronous_standby_names");
         self.database("postgres").run("SELECT pg_reload_conf()");
         self.shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", "async");
@@ -80,7 +80,7 @@ impl PostgresServer {
     }
 
     /// A standby hears of nothing more until [`Server::receives`] is asked; its primary goes on.
-    pub fn receives_nothing(&self) {
+    pub fn pause_receiving(&self) {
         self.database("postgres").run("ALTER SYSTEM SET primary_conninfo = ''");
         self.database("postgres").run("SELECT pg_reload_conf()");
         self.shows("SELECT count(*) FROM pg_stat_wal_receiver", "0");

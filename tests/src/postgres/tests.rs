@@ -22,7 +22,7 @@ fn a_server_that_was_killed_has_what_it_acknowledged_and_a_frozen_one_goes_on() 
     database.run(TABLE);
     server.kill();
     assert!(database.try_run(ROWS).is_err(), "nobody is there");
-    server.start_again();
+    server.restart();
     assert_eq!(database.run(ROWS), "1");
     server.freeze();
     let asking = thread::spawn(move || database.run(ROWS));
@@ -40,7 +40,7 @@ fn a_promoted_standby_has_what_it_was_told() {
         database.run(TABLE);
         let standby = primary.standby(follows);
         if follows == StandbyMode::Later {
-            standby.receives_nothing();
+            standby.pause_receiving();
         }
         database.run("INSERT INTO t VALUES (2)");
         primary.kill();

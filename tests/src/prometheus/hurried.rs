@@ -11,7 +11,7 @@ const DAY_MILLIS: u64 = 86_400_000;
 
 /// A file of rules in which `for: 5m` reads `for: 5000ms`, `[10m]` and `[1h]` read `[10000ms]`, and so on. Nothing else is changed:
 /// numbers in expressions and texts, and names such as `rate5m`, stay as they are.
-pub fn hurried(rules: &str) -> String {
+pub fn speed_up(rules: &str) -> String {
     let mut written = String::with_capacity(rules.len());
     let mut rest = rules;
     let mut before = '\n';
@@ -59,6 +59,6 @@ mod tests {
     fn durations_are_shortened_and_nothing_else() {
         let rules = "for: 5m\nx: sum_over_time((a > 8)[10m:15s]) > 20 offset 15m unless x:rate5m + p99_5m * 86400\n[1d] [1h] # 15 s";
         let expected = "for: 5000ms\nx: sum_over_time((a > 8)[10000ms:250ms]) > 20 offset 15000ms unless x:rate5m + p99_5m * 86400\n[1440000ms] [10000ms] # 15 s";
-        assert_eq!(hurried(rules), expected);
+        assert_eq!(speed_up(rules), expected);
     }
 }

@@ -27,16 +27,16 @@ pub struct ZooKeeperBackup(TempDir);
 impl OwnZooKeeper {
     /// Blocks for about a second: until the server serves.
     pub fn start() -> Self {
-        let data = scratch::place();
+        let data = scratch::temp_dir();
         let server =
             PrivateZooKeeper::start(data.path(), ZooKeeperConfig::default()).expect("ZooKeeper starts");
         Self { server, data }
     }
 
     /// A copy of its data, taken while it is stopped for a moment.
-    pub async fn backed_up(self) -> (Self, ZooKeeperBackup) {
+    pub async fn back_up(self) -> (Self, ZooKeeperBackup) {
         self.stopped(|data| {
-            let copy = scratch::place();
+            let copy = scratch::temp_dir();
             copy_files(&data, copy.path());
             ZooKeeperBackup(copy)
         })
@@ -44,7 +44,7 @@ impl OwnZooKeeper {
     }
 
     /// As it was when the copy was taken.
-    pub async fn restored(self, backup: &ZooKeeperBackup) -> Self {
+    pub async fn restore(self, backup: &ZooKeeperBackup) -> Self {
         let from = backup.0.path().to_owned();
         let restore = move |data: PathBuf| {
             fs::remove_dir_all(&data).expect("our own");
@@ -54,12 +54,12 @@ impl OwnZooKeeper {
     }
 
     /// As if it had never served anybody.
-    pub async fn wiped(self) -> Self {
+    pub async fn wipe(self) -> Self {
         self.stopped(|data| fs::remove_dir_all(&data).expect("our own")).await.0
     }
 
     /// Started again on the same data, and from now on it keeps no session for longer than this.
-    pub async fn keeping_sessions_for(self, most: Duration) -> Self {
+    pub async fn with_max_session(self, most: Duration) -> Self {
         let change = move |data: PathBuf| {
             let file = data.parent().expect("below the server's folder").join("zoo.cfg");
             let text = fs::read_to_string(&file).expect("our own");
@@ -88,15 +88,15 @@ impl OwnZooKeeper {
         let stopped = self.stop().await;
         let data = stopped.0.data.path().join("version-2");
         let done = spawn_blocking(move || change(data)).await.expect("no panic");
-        (stopped.start_again().await, done)
+        (stopped.restart().await, done)
     }
 }
 
 impl StoppedZooKeeper {
     /// On the same port, with the same data.
-    pub async fn start_again(mut self) -> OwnZooKeeper {
+    pub async fn restart(mut self) -> OwnZooKeeper {
         let started = spawn_blocking(move || {
-            self.0.server.start_again().expect("ZooKeeper starts again");
+            self.0.server.restart().expect("ZooKeeper starts again");
             self.0
         });
         started.await.expect("no panic")

@@ -8,7 +8,7 @@ use zookeeper_client::{
     Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, EventType, Permission, PersistentWatcher,
 };
 
-use crate::patience::patiently;
+use crate::patience::wait_until;
 
 /// Between two tries to connect.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ impl ZnodeTree {
                 }
             }
         };
-        let client = patiently("ZooKeeper to serve", connects, || servers).await;
+        let client = wait_until("ZooKeeper to serve", connects, || servers).await;
         Self { client, root: root.to_owned() }
     }
 
@@ -95,7 +95,7 @@ impl ZnodeTree {
     }
 
     /// Waits until the lock nodes are as wanted.
-    pub async fn locks_become(&self, what: &str, wanted: impl Fn(&[String]) -> bool) {
+    pub async fn wait_locks(&self, what: &str, wanted: impl Fn(&[String]) -> bool) {
         let mut changes =
             self.client.watch(&self.root, AddWatchMode::PersistentRecursive).await.expect("a watch");
         let last = RefCell::<Vec<String>>::default();
@@ -109,25 +109,25 @@ impl ZnodeTree {
                 changes.changed().await;
             }
         };
-        patiently(what, become_so, || last.take()).await;
+        wait_until(what, become_so, || last.take()).await;
     }
 
     /// Waits until nobody holds or waits for any key.
-    pub async fn no_lock_is_left(&self) {
-        self.locks_become("none left", <[String]>::is_empty).await;
+    pub async fn assert_no_locks(&self) {
+        self.wait_locks("none left", <[String]>::is_empty).await;
     }
 
     /// Waits until so many stand in line behind a holder, and nobody else holds or waits for any key.
-    pub async fn so_many_wait(&self, waiters: usize) {
+    pub async fn wait_waiters(&self, waiters: usize) {
         let what = format!("a holder and {waiters} waiters");
-        self.locks_become(&what, |locks| locks.len() == 1 + waiters).await;
+        self.wait_locks(&what, |locks| locks.len() == 1 + waiters).await;
     }
 
     /// The zxid that created a node.
     ///
     /// # Panics
     /// If there is no such node.
-    pub async fn created(&self, path: &str) -> u64 {
+    pub async fn created_zxid(&self, path: &str) -> u64 {
         let stat = self.client.check_stat(&format!("{}{path}", self.root)).await.expect("ZooKeeper serves");
         stat.expect("the node exists").czxid.try_into().expect("zxids are positive")
     }
@@ -153,7 +153,7 @@ impl ZnodeTree {
     ///
     /// # Panics
     /// If a node goes meanwhile.
-    pub async fn lasting(&self) -> Vec<Value> {
+    pub async fn persistent_nodes(&self) -> Vec<Value> {
         let mut found = Vec::new();
         for path in self.paths().await {
             let (data, stat) = self.client.get_data(&format!("{}{path}", self.root)).await.expect("there");
@@ -185,12 +185,12 @@ impl ZnodeTree {
     /// # Panics
     /// If there is no such node.
     pub async fn data(&self, path: &str) -> Vec<u8> {
-        self.data_if_there(path).await.expect("the node exists")
+        self.try_data(path).await.expect("the node exists")
     }
 
     /// # Panics
     /// If ZooKeeper does not serve.
-    pub async fn data_if_there(&self, path: &str) -> Option<Vec<u8>> {
+    pub async fn try_data(&self, path: &str) -> Option<Vec<u8>> {
         match self.client.get_data(&format!("{}{path}", self.root)).await {
             Ok((data, _)) => Some(data),
             Err(Error::NoNode) => None,
@@ -244,7 +244,7 @@ impl ZnodeTree {
 
 impl LockNodeWatch<'_> {
     /// The whole paths of those that were made before this was called.
-    pub async fn made(mut self) -> BTreeSet<String> {
+    pub async fn stop(mut self) -> BTreeSet<String> {
         const LAST: &str = "/locks/made-last";
         self.tree.create(LAST, b"").await;
         let mut made = BTreeSet::new();
@@ -279,12 +279,12 @@ mod tests {
         let node = format!("{root}/locks/a7/key/n-");
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let created = tree.client.create(&node, b"", &mode);
-        let ((), made) = tokio::join!(tree.locks_become("one", |locks| locks.len() == 1), created);
+        let ((), made) = tokio::join!(tree.wait_locks("one", |locks| locks.len() == 1), created);
         let (stat, _) = made.expect("made");
-        assert_eq!(tree.created("/locks/a7/key/n-0000000000").await, stat.czxid.unsigned_abs());
+        assert_eq!(tree.created_zxid("/locks/a7/key/n-0000000000").await, stat.czxid.unsigned_abs());
 
         let ((), deleted) = tokio::join!(
-            tree.locks_become("none", <[String]>::is_empty),
+            tree.wait_locks("none", <[String]>::is_empty),
             tree.delete("/locks/a7/key/n-0000000000")
         );
         assert_eq!(deleted, Ok(()));

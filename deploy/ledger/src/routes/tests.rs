@@ -12,7 +12,7 @@ use super::*;
 struct TestClient(Router);
 
 impl TestClient {
-    fn of(compare: Compare, work_time: Duration) -> Self {
+    fn new(compare: Compare, work_time: Duration) -> Self {
         let book = LedgerStore::temporary(work_time).expect("a temporary database");
         let fields = FieldNames {
             token: "fencing-token".parse().unwrap(),
@@ -42,7 +42,7 @@ impl TestClient {
         self.post("/v1/accounts/alice/debit", token, body).await.0.status()
     }
 
-    async fn executed(&self) -> Vec<String> {
+    async fn executions(&self) -> Vec<String> {
         let list = self.get("/v1/executions").await;
         let operations = list["executions"].as_array().expect("a list").iter();
         operations.map(|execution| execution["operation"].as_str().unwrap().to_owned()).collect()
@@ -55,7 +55,7 @@ fn token(epoch: u64, dispatch: u32) -> String {
 
 #[tokio::test]
 async fn a_stale_token_is_refused_and_leaves_no_trace_but_the_refusal() {
-    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let (old, new) = (token(5, 1), token(6, 1));
     assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
 
@@ -67,7 +67,7 @@ async fn a_stale_token_is_refused_and_leaves_no_trace_but_the_refusal() {
     assert_eq!(problem["reason"], "stale");
 
     assert_eq!(ledger.get("/v1/accounts/alice").await["balance"], 999_900);
-    assert_eq!(ledger.executed().await, ["new"]);
+    assert_eq!(ledger.executions().await, ["new"]);
     let refusals = ledger.get("/v1/refusals").await;
     assert_eq!(refusals["stale"], 1);
     assert_eq!(
@@ -78,7 +78,7 @@ async fn a_stale_token_is_refused_and_leaves_no_trace_but_the_refusal() {
 
 #[tokio::test]
 async fn a_token_is_good_once_and_each_key_has_its_own_fence() {
-    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let one = token(5, 1);
     assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::OK);
     assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::PRECONDITION_FAILED);
@@ -91,7 +91,7 @@ async fn a_token_is_good_once_and_each_key_has_its_own_fence() {
 
 #[tokio::test]
 async fn an_equal_number_passes_and_a_smaller_one_is_refused() {
-    let ledger = TestClient::of(Compare::Number, Duration::ZERO);
+    let ledger = TestClient::new(Compare::Number, Duration::ZERO);
     for (number, expected) in [("9", 200), ("9", 200), ("10", 200), ("9", 412), ("10", 200)] {
         let status = ledger.debit(number, ("fencing-number", number), 1).await;
         assert_eq!(status.as_u16(), expected, "{number}");
@@ -102,7 +102,7 @@ async fn an_equal_number_passes_and_a_smaller_one_is_refused() {
 #[tokio::test]
 async fn readers_share_a_key_and_a_late_reader_or_writer_is_refused() {
     for (compare, field) in [(Compare::Token, "fencing-token"), (Compare::Number, "fencing-number")] {
-        let ledger = TestClient::of(compare, Duration::ZERO);
+        let ledger = TestClient::new(compare, Duration::ZERO);
         let said = |epoch: u64| match compare {
             Compare::Token => token(epoch, 1),
             _ => epoch.to_string(),
@@ -121,17 +121,17 @@ async fn readers_share_a_key_and_a_late_reader_or_writer_is_refused() {
 
 #[tokio::test]
 async fn without_a_readable_token_nothing_is_executed() {
-    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     for stamp in [("x-other", "1"), ("fencing-token", "5"), ("fencing-number", "5")] {
         assert_eq!(ledger.debit("a", stamp, 1).await, StatusCode::BAD_REQUEST, "{stamp:?}");
     }
-    assert!(ledger.executed().await.is_empty());
+    assert!(ledger.executions().await.is_empty());
 }
 
 #[tokio::test]
 async fn fifty_debits_at_once_are_exact_and_their_executions_do_not_overlap() {
     const CLIENTS: u32 = 50;
-    let ledger = Arc::new(TestClient::of(Compare::Token, Duration::from_millis(1)));
+    let ledger = Arc::new(TestClient::new(Compare::Token, Duration::from_millis(1)));
     let mut clients = tokio::task::JoinSet::new();
     for dispatch in 1..=CLIENTS {
         let ledger = Arc::clone(&ledger);
@@ -161,11 +161,11 @@ async fn fifty_debits_at_once_are_exact_and_their_executions_do_not_overlap() {
 
 #[tokio::test]
 async fn the_naive_service_executes_a_stale_request_and_loses_updates_of_two_at_once() {
-    let ledger = TestClient::of(Compare::Off, Duration::from_millis(100));
+    let ledger = TestClient::new(Compare::Off, Duration::from_millis(100));
     let (old, new) = (token(5, 1), token(6, 1));
     assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
     assert_eq!(ledger.debit("old", ("fencing-token", &old), 100).await, StatusCode::OK);
-    assert_eq!(ledger.executed().await, ["new", "old"]);
+    assert_eq!(ledger.executions().await, ["new", "old"]);
 
     let both = (ledger.debit("a", ("x-none", ""), 100), ledger.debit("b", ("x-none", ""), 100));
     let (a, b) = tokio::join!(both.0, both.1);
@@ -175,7 +175,7 @@ async fn the_naive_service_executes_a_stale_request_and_loses_updates_of_two_at_
 
 #[tokio::test]
 async fn not_enough_is_told_and_what_was_told_outlives_older_requests() {
-    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let take = async |operation: &str, epoch, quantity| {
         let body = json!({ "operation": operation, "quantity": quantity });
         ledger.post("/v1/skus/lamp/reservations", ("fencing-token", &token(epoch, 1)), body).await
@@ -198,7 +198,7 @@ async fn not_enough_is_told_and_what_was_told_outlives_older_requests() {
 
 #[tokio::test]
 async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
-    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let transfer = async |operation: &str, epoch, from: &str, to: &str, amount| {
         let body = json!({ "operation": operation, "from": from, "to": to, "amount": amount });
         ledger.post("/v1/transfers", ("fencing-token", &token(epoch, 1)), body).await
@@ -221,7 +221,7 @@ async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
         assert_eq!(ledger.get(&format!("/v1/accounts/{account}")).await["balance"], balance, "{account}");
     }
     assert_eq!(
-        ledger.executed().await,
+        ledger.executions().await,
         ["first", "first", "carol's mark", "carol's mark", "too much", "too much"]
     );
     assert_eq!(transfer("older", 5, "bob", "carol", 1).await.0.status(), StatusCode::PRECONDITION_FAILED);
@@ -229,7 +229,7 @@ async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
 
 #[tokio::test]
 async fn malformed_orders_are_told_apart_from_refused_ones() {
-    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let long = "x".repeat(129);
     for (path, body, expected) in [
         ("/v1/accounts/alice/debit", json!({ "operation": "a" }), 400),
@@ -248,5 +248,5 @@ async fn malformed_orders_are_told_apart_from_refused_ones() {
         assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
         assert_eq!(problem["status"], expected, "{path} {body}");
     }
-    assert!(ledger.executed().await.is_empty());
+    assert!(ledger.executions().await.is_empty());
 }

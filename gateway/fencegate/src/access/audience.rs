@@ -42,14 +42,14 @@ impl TelemetrySinks {
     }
 
     /// `None` if the plan wants no receiver.
-    pub fn audience(&self, log: &LogSettings) -> Option<Rc<PlanSinks>> {
+    pub fn sinks(&self, log: &LogSettings) -> Option<Rc<PlanSinks>> {
         let audience = PlanSinks {
             keys: log.keys,
             log: (log.access == AccessLogTarget::Stdout).then(|| self.log.clone()),
             #[cfg(feature = "otlp")]
-            spans: log.traces.as_ref().map(|traces| self.spans.to(traces)),
+            spans: log.traces.as_ref().map(|traces| self.spans.for_traces(traces)),
         };
-        audience.listens().then(|| Rc::new(audience))
+        audience.is_enabled().then(|| Rc::new(audience))
     }
 
     /// Waits shortly until all reports have left. Call this when nothing reports any more.
@@ -61,22 +61,22 @@ impl TelemetrySinks {
 
 impl PlanSinks {
     #[cfg(feature = "otlp")]
-    fn listens(&self) -> bool {
+    fn is_enabled(&self) -> bool {
         self.log.is_some() || self.spans.is_some()
     }
 
     #[cfg(not(feature = "otlp"))]
-    fn listens(&self) -> bool {
+    fn is_enabled(&self) -> bool {
         self.log.is_some()
     }
 
-    pub(super) fn tell(&self, exchange: &RequestRecord) {
+    pub(super) fn report(&self, exchange: &RequestRecord) {
         if let Some(log) = &self.log {
-            log.tell(exchange);
+            log.report(exchange);
         }
         #[cfg(feature = "otlp")]
         if let Some(spans) = &self.spans {
-            spans.tell(exchange);
+            spans.report(exchange);
         }
     }
 }

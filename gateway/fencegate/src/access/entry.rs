@@ -10,7 +10,7 @@ use hyper::{Method, StatusCode, Uri};
 
 use super::{
     audience::PlanSinks,
-    exchange::{RequestRecord, ResponseRecord, cut},
+    exchange::{RequestRecord, ResponseRecord, truncate},
 };
 use crate::{
     notes::RequestContext,
@@ -19,8 +19,8 @@ use crate::{
 
 /// What is known about one request so far. Dropping it sends the report.
 pub struct RequestReporter {
-    audience: Rc<PlanSinks>,
-    exchange: RequestRecord,
+    sinks: Rc<PlanSinks>,
+    record: RequestRecord,
 }
 
 impl RequestReporter {
@@ -34,39 +34,45 @@ impl RequestReporter {
         let exchange = RequestRecord {
             method: method.clone(),
             // The query is left out: it may contain secrets and names.
-            path: cut(target.path()),
+            path: truncate(target.path()),
             route: None,
             began: Instant::now(),
             at: SystemTime::now(),
             peer: peer.clone(),
             notes: notes.clone(),
             shown: audience.keys,
-            answered: None,
+            response: None,
             sent: 0,
             complete: false,
         };
-        Self { audience: audience.clone(), exchange }
+        Self { sinks: audience.clone(), record: exchange }
     }
 
-    pub fn answered(&mut self, route: &str, status: StatusCode, outcome: Outcome, reason: Option<Reason>) {
-        let after = self.exchange.began.elapsed();
-        self.exchange.route = Some(route.to_owned());
-        self.exchange.answered = Some(ResponseRecord { status, outcome, reason, after });
+    pub fn record_response(
+        &mut self,
+        route: &str,
+        status: StatusCode,
+        outcome: Outcome,
+        reason: Option<Reason>,
+    ) {
+        let after = self.record.began.elapsed();
+        self.record.route = Some(route.to_owned());
+        self.record.response = Some(ResponseRecord { status, outcome, reason, after });
     }
 }
 
 impl Observer for RequestReporter {
-    fn gives(&mut self, bytes: usize) {
-        self.exchange.sent += bytes as u64;
+    fn on_data(&mut self, bytes: usize) {
+        self.record.sent += bytes as u64;
     }
 
-    fn complete(&mut self) {
-        self.exchange.complete = true;
+    fn on_end(&mut self) {
+        self.record.complete = true;
     }
 }
 
 impl Drop for RequestReporter {
     fn drop(&mut self) {
-        self.audience.tell(&self.exchange);
+        self.sinks.report(&self.record);
     }
 }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use fencegate_http::peer::ConnectionInfo;
-use fencegate_policies::{key::listed, plan::KeyVisibility};
-use fencegate_process::shown::digits;
+use fencegate_policies::{key::join_keys, plan::KeyVisibility};
+use fencegate_process::shown::hash_digits;
 use hyper::{Method, StatusCode};
 
 use crate::{
@@ -27,7 +27,7 @@ pub(super) struct RequestRecord {
     /// How its keys may be shown.
     pub(super) shown: KeyVisibility,
     /// `None`: the client went away before there was an answer.
-    pub(super) answered: Option<ResponseRecord>,
+    pub(super) response: Option<ResponseRecord>,
     /// Bytes of the answer's body.
     pub(super) sent: u64,
     /// The whole answer was passed on.
@@ -48,32 +48,32 @@ const LONGEST: usize = 512;
 impl RequestRecord {
     /// The keys, in the form in which they may be shown.
     pub(super) fn keys(&self) -> Option<String> {
-        let keys = listed(self.notes.keys.get()?);
+        let keys = join_keys(self.notes.keys.get()?);
         match self.shown {
-            KeyVisibility::Plain => Some(cut(&keys)),
-            KeyVisibility::Hash => Some(digits(&keys)),
+            KeyVisibility::Plain => Some(truncate(&keys)),
+            KeyVisibility::Hash => Some(hash_digits(&keys)),
             KeyVisibility::Off => None,
         }
     }
 
     /// The outcome, on a fenced route.
     pub(super) fn outcome(&self) -> Option<Outcome> {
-        self.answered.as_ref().filter(|_| self.notes.fenced.get()).map(|answered| answered.outcome)
+        self.response.as_ref().filter(|_| self.notes.fenced.get()).map(|answered| answered.outcome)
     }
 
     pub(super) fn reason(&self) -> Option<Reason> {
-        self.answered.as_ref()?.reason
+        self.response.as_ref()?.reason
     }
 
     /// The name in a client certificate: its first alternative name, else its subject.
     pub(super) fn client_identity(&self) -> Option<String> {
         let identity = self.peer.certificate()?;
-        Some(cut(identity.names.first().unwrap_or(&identity.subject)))
+        Some(truncate(identity.names.first().unwrap_or(&identity.subject)))
     }
 }
 
 /// Cuts between two characters.
-pub(super) fn cut(text: &str) -> String {
+pub(super) fn truncate(text: &str) -> String {
     let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..end].to_owned()
 }

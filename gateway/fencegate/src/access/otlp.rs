@@ -30,7 +30,7 @@ use tracing::{info, warn};
 
 use super::{
     exchange::RequestRecord,
-    spans::{spans_of, text},
+    spans::{spans_for, string_attribute},
 };
 
 /// Takes spans from any thread. Cheap to clone.
@@ -84,7 +84,7 @@ impl SpanExporter {
         Ok(Self { queue, lost, ended: Arc::new(Mutex::new(ended)) })
     }
 
-    pub(super) fn to(&self, traces: &Arc<TraceExport>) -> PlanSpanExporter {
+    pub(super) fn for_traces(&self, traces: &Arc<TraceExport>) -> PlanSpanExporter {
         PlanSpanExporter { exporter: self.clone(), to: traces.clone() }
     }
 
@@ -99,8 +99,8 @@ impl SpanExporter {
 }
 
 impl PlanSpanExporter {
-    pub(super) fn tell(&self, exchange: &RequestRecord) {
-        let spans = spans_of(exchange);
+    pub(super) fn report(&self, exchange: &RequestRecord) {
+        let spans = spans_for(exchange);
         if spans.is_empty() {
             return;
         }
@@ -150,7 +150,7 @@ impl CollectorConnection {
     async fn send(&mut self, batch: &[RequestSpans]) -> u64 {
         let Some(to) = batch.first().map(|told| told.to.clone()) else { return 0 };
         let count = batch.iter().map(|told| told.spans.len() as u64).sum();
-        let sent = timeout(PATIENCE, self.exchange(&to, written(&to, batch))).await;
+        let sent = timeout(PATIENCE, self.exchange(&to, encode_batch(&to, batch))).await;
         let (lost, why) = match sent {
             Ok(Ok(rejected)) => (rejected, None),
             Ok(Err(why)) => (count, Some(why.to_string())),
@@ -203,7 +203,7 @@ async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, ExportErro
     Ok(line)
 }
 
-fn written(to: &TraceExport, batch: &[RequestSpans]) -> Bytes {
+fn encode_batch(to: &TraceExport, batch: &[RequestSpans]) -> Bytes {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let scope = InstrumentationScope {
         name: "fencegate".to_owned(),
@@ -211,7 +211,10 @@ fn written(to: &TraceExport, batch: &[RequestSpans]) -> Bytes {
         ..InstrumentationScope::default()
     };
     let spans = batch.iter().flat_map(|told| told.spans.iter().cloned()).collect();
-    let attributes = [text("service.name", Some(&to.service_name)), text("service.version", Some(VERSION))];
+    let attributes = [
+        string_attribute("service.name", Some(&to.service_name)),
+        string_attribute("service.version", Some(VERSION)),
+    ];
     let resource = Resource { attributes: attributes.into_iter().flatten().collect(), ..Resource::default() };
     let spans = ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() };
     let spans =

@@ -3,7 +3,7 @@
 
 use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
-use fencegate_process::log_writer::{FlushGuard, NonBlocking, queued_stdout};
+use fencegate_process::log_writer::{FlushGuard, NonBlocking, queue_stdout};
 use humantime::format_rfc3339_millis;
 use serde::Serialize;
 
@@ -23,13 +23,13 @@ pub(super) struct AccessLog {
 
 impl AccessLog {
     pub(super) fn start(metrics: &Metrics) -> Self {
-        let (lines, writes) = queued_stdout();
-        metrics.counts_access_lines_of(lines.error_counter());
+        let (lines, writes) = queue_stdout();
+        metrics.set_access_line_counter(lines.error_counter());
         Self { lines, _writes: Arc::new(writes) }
     }
 
-    pub(super) fn tell(&self, exchange: &RequestRecord) {
-        let mut line = serde_json::to_vec(&AccessLogLine::of(exchange)).expect("plain fields serialise");
+    pub(super) fn report(&self, exchange: &RequestRecord) {
+        let mut line = serde_json::to_vec(&AccessLogLine::new(exchange)).expect("plain fields serialise");
         line.push(b'\n');
         // Never fails: a line that finds no room is counted.
         self.lines.clone().write_all(&line).ok();
@@ -94,7 +94,7 @@ struct AccessLogLine<'a> {
 }
 
 impl<'a> AccessLogLine<'a> {
-    fn of(exchange: &'a RequestRecord) -> Self {
+    fn new(exchange: &'a RequestRecord) -> Self {
         let notes = &exchange.notes;
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let trace = notes.trace.get();
@@ -117,10 +117,10 @@ impl<'a> AccessLogLine<'a> {
             forwarded_from: notes.forwarded.get().map(|forwarded| &*forwarded.from),
             wait_ms: notes.waited.get().map(millis),
             upstream_ms: notes.upstream.get().map(millis),
-            status: exchange.answered.as_ref().map_or(499, |answered| answered.status.as_u16()),
-            outcome: exchange.outcome().map(Outcome::word),
+            status: exchange.response.as_ref().map_or(499, |answered| answered.status.as_u16()),
+            outcome: exchange.outcome().map(Outcome::as_str),
             reason: exchange.reason().map(Reason::word),
-            head_ms: exchange.answered.as_ref().map(|answered| millis(answered.after)),
+            head_ms: exchange.response.as_ref().map(|answered| millis(answered.after)),
             total_ms: millis(exchange.began.elapsed()),
             bytes: exchange.sent,
             complete: exchange.complete,

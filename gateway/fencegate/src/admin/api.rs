@@ -19,13 +19,13 @@ use super::{
     breaking,
     effective::Effective,
     fault::{ApiError, ApiErrorCode},
-    replies::{ActionResult, DrainBegun, QueryResult, ResolvedOperation, draining, resolved},
+    replies::{ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_started, operation_resolved},
 };
 use crate::admin::{
     deed::AuditAction,
     documents::{self, Contention, HotKey, LockDetail, Locks, Members, Operations, Unfinished, millis},
     gateway_seen::GatewayState,
-    input::{BodyBytes, PathParam, QueryParams, ResolvedAs, parsed},
+    input::{BodyBytes, PathParam, QueryParams, ResolvedAs, parse_body},
 };
 use crate::metrics::Reloaded;
 
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Router<GatewayState> {
     Router::new()
         .route("/jwks.json", get(jwks))
         .route("/api/v1/locks", get(locks))
-        .route("/api/v1/locks/{key}", get(one))
+        .route("/api/v1/locks/{key}", get(lock_detail))
         .route("/api/v1/locks/{key}/break", post(breaking::break_lock))
         .route("/api/v1/contention", get(contention))
         .route("/api/v1/config", get(config))
@@ -77,26 +77,26 @@ async fn locks(
     QueryParams(page): QueryParams<LockListQuery>,
 ) -> QueryResult<Locks> {
     let names = seen.names();
-    let after = page.after.map(|after| seen.position(&after)).transpose()?;
-    let survey = seen.keeper.survey(ListFilter {
+    let after = page.after.map(|after| seen.list_position(&after)).transpose()?;
+    let survey = seen.keeper.list_locks(ListFilter {
         after: after.as_ref(),
         wanted: page.wanted,
-        limit: page.limit.map_or(USUAL, at_most),
+        limit: page.limit.map_or(USUAL, clamp_limit),
         order: if page.by_interest { ListOrder::Interest } else { ListOrder::Key },
     });
     Ok(Json(documents::locks(&seen.name, survey, names)))
 }
 
-async fn one(State(seen): State<GatewayState>, PathParam(key): PathParam) -> QueryResult<LockDetail> {
-    seen.one(&key).await.map(Json)
+async fn lock_detail(State(seen): State<GatewayState>, PathParam(key): PathParam) -> QueryResult<LockDetail> {
+    seen.lock_detail(&key).await.map(Json)
 }
 
 impl GatewayState {
-    pub(super) async fn one(&self, text: &str) -> Result<LockDetail, ApiError> {
+    pub(super) async fn lock_detail(&self, text: &str) -> Result<LockDetail, ApiError> {
         let names = self.names();
-        let key = self.meant(text)?;
-        let line = self.keeper.line_of(&key, self.in_force.site(&key)).await;
-        let here = self.keeper.look_at(&key);
+        let key = self.resolve_key(text)?;
+        let line = self.keeper.queue_entries(&key, self.config.site(&key)).await;
+        let here = self.keeper.lock_info(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {
             let said = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");
             return Err(ApiError::new(ApiErrorCode::NotFound, said));
@@ -107,13 +107,13 @@ impl GatewayState {
         };
         Ok(LockDetail {
             gateway: self.name.to_string(),
-            says: documents::says(&self.name, here.as_ref(), line.as_deref()),
-            key: names.of(&key),
+            says: documents::describe_waiting(&self.name, here.as_ref(), line.as_deref()),
+            key: names.display(&key),
             here: here.map(|here| documents::lock(&here, names)),
             line,
             line_error,
             // If ZooKeeper cannot be asked, the line is unknown as well, and says so.
-            record: self.keeper.record_of(&key).await.ok().flatten(),
+            record: self.keeper.grant_record(&key).await.ok().flatten(),
         })
     }
 }
@@ -129,11 +129,11 @@ async fn contention(
     State(seen): State<GatewayState>,
     QueryParams(HotKeyQuery { top }): QueryParams<HotKeyQuery>,
 ) -> Json<Contention> {
-    Json(seen.contention(top.map_or(20, at_most)))
+    Json(seen.contention(top.map_or(20, clamp_limit)))
 }
 
 /// The permitted part of the number that was asked for.
-fn at_most(asked: u32) -> usize {
+fn clamp_limit(asked: u32) -> usize {
     usize::try_from(asked).unwrap_or(MOST).min(MOST)
 }
 
@@ -144,7 +144,7 @@ impl GatewayState {
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a few minutes")]
         let millis_of = |micros: u64| micros as f64 / 1000.0;
         let hot = hot.into_iter().map(|(key, count)| HotKey {
-            key: names.of(&key),
+            key: names.display(&key),
             requests: count.requests,
             refused: count.refused,
             waited_ms: millis_of(count.waited),
@@ -155,7 +155,7 @@ impl GatewayState {
 }
 
 async fn config(State(seen): State<GatewayState>) -> Json<Effective> {
-    Json(Effective::of(&seen.in_force.plan()))
+    Json(Effective::new(&seen.config.plan()))
 }
 
 async fn members(State(seen): State<GatewayState>) -> QueryResult<Members> {
@@ -165,12 +165,12 @@ async fn members(State(seen): State<GatewayState>) -> QueryResult<Members> {
 
 async fn operations(State(seen): State<GatewayState>) -> QueryResult<Operations> {
     let names = seen.names();
-    let open = seen.keeper.operations().await?;
+    let open = seen.keeper.unresolved_operations().await?;
     let unfinished = |open: UnresolvedOperation| {
         let record = open.record;
         Unfinished {
             reference: open.reference,
-            keys: names.of_each(&record.keys),
+            keys: names.display_each(&record.keys),
             token: record.token,
             method: record.method,
             target: names.shows_targets().then_some(record.target),
@@ -196,9 +196,9 @@ async fn resolve(
     PathParam(reference): PathParam,
     body: BodyBytes,
 ) -> ActionResult<ResolvedOperation> {
-    let ResolveAtGateway { outcome, force } = parsed(&body)?;
+    let ResolveAtGateway { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
-    Ok(resolved(did, reference))
+    Ok(operation_resolved(did, reference))
 }
 
 impl GatewayState {
@@ -209,13 +209,13 @@ impl GatewayState {
         force: bool,
     ) -> Result<AuditAction, ApiError> {
         let done = outcome == ResolvedAs::Done;
-        let within = self.in_force.plan().longest_dispatch();
+        let within = self.config.plan().longest_dispatch();
         let resolution = ResolveRequest { reference: reference.to_owned(), done, force, within };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
         let resolved =
             self.keeper.resolve(resolution).await.map_err(|untold| match ApiError::from(untold) {
-                nothing if nothing.word == ApiErrorCode::Away => nothing,
-                perhaps => perhaps.having(AuditAction(format!("may have resolved operation {how}"))),
+                nothing if nothing.code == ApiErrorCode::Away => nothing,
+                perhaps => perhaps.with_action(AuditAction(format!("may have resolved operation {how}"))),
             })?;
         match resolved {
             ResolveOutcome::Written => Ok(AuditAction(format!("resolved operation {how}"))),
@@ -255,12 +255,12 @@ async fn reload(
         Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
         Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,
     };
-    let did = AuditAction(format!("reload: {}", report.result.word()));
+    let did = AuditAction(format!("reload: {}", report.result.as_str()));
     Ok((status, Extension(did), Json(report)).into_response())
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
 async fn drain(State(seen): State<GatewayState>) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
     seen.commands.drain();
-    draining()
+    drain_started()
 }

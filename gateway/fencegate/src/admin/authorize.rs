@@ -76,40 +76,40 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Lets a request in, or refuses it. A request that changes something leaves one line in the log, whatever its
 /// result.
-pub async fn pass(State(door): State<AdminAuth>, mut request: Request, next: Next) -> Response {
+pub async fn authenticate(State(door): State<AdminAuth>, mut request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<AdminConnection>().cloned().expect("set with the connection");
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let changes = !matches!(method, Method::GET | Method::HEAD);
-    let admitted = door.admit(&request, &caller, changes);
+    let admitted = door.authorize(&request, &caller, changes);
     let principal = admitted.as_ref().map_or_else(|_| NOBODY.into(), |principal| principal.0.clone());
     let run = async move {
         match admitted {
             Ok(admitted) => {
                 request.extensions_mut().insert(admitted);
-                timeout(LONGEST, next.run(request)).await.unwrap_or_else(|_| late())
+                timeout(LONGEST, next.run(request)).await.unwrap_or_else(|_| timeout_response())
             }
             Err(fault) => fault.into_response(),
         }
     };
     if !changes {
-        return secured(run.await);
+        return add_security_headers(run.await);
     }
     // Runs as a task of its own, so that a caller who hangs up, or a panic, cannot keep the line out of the log.
     let done = tokio::spawn(run);
     let audited = tokio::spawn(async move {
-        let answer = done.await.unwrap_or_else(|_| failed());
+        let answer = done.await.unwrap_or_else(|_| failure_response());
         audit(&principal, &caller, &method, &path, &answer);
         answer
     });
-    secured(audited.await.unwrap_or_else(|_| failed()))
+    add_security_headers(audited.await.unwrap_or_else(|_| failure_response()))
 }
 
-fn failed() -> Response {
+fn failure_response() -> Response {
     ApiError::new(ApiErrorCode::Unknown, "it went wrong on the way; it may have been done: look again")
         .into_response()
 }
 
-fn late() -> Response {
+fn timeout_response() -> Response {
     ApiError::new(ApiErrorCode::Late, "no answer in time; what was asked for may go on").into_response()
 }
 
@@ -117,7 +117,7 @@ fn audit(principal: &str, caller: &AdminConnection, method: &Method, path: &str,
     let did = answer.extensions().get::<AuditAction>().map(|did| did.0.as_str());
     let (status, peer) = (answer.status().as_u16(), caller.address);
     // A path can contain a key. The handler's own description names the key only as the policy allows.
-    let asked = did.map_or_else(|| action(path), str::to_owned);
+    let asked = did.map_or_else(|| action_name(path), str::to_owned);
     if answer.status().is_success() || answer.status().is_redirection() {
         info!(principal, %peer, %method, asked, status, "audit");
     } else {
@@ -127,7 +127,7 @@ fn audit(principal: &str, caller: &AdminConnection, method: &Method, path: &str,
 
 /// A path without its subject: a key can stand in any part that no handler has, so only our own words in their own
 /// places are logged.
-fn action(path: &str) -> String {
+fn action_name(path: &str) -> String {
     let below = path.strip_prefix("/api/v1").filter(|below| below.starts_with('/')).unwrap_or(path);
     let mut parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).take(MOST_PARTS).collect();
     let last = parts.len().saturating_sub(1);
@@ -172,28 +172,28 @@ const MOST_PARTS: usize = 8;
 impl AdminAuth {
     /// # Errors
     /// The token cannot be read.
-    pub fn of(admin: &plan::AdminListener) -> Result<Self, BearerTokenError> {
+    pub fn new(admin: &plan::AdminListener) -> Result<Self, BearerTokenError> {
         let bearer = admin.bearer.as_deref().map(BearerToken::open).transpose()?;
         Ok(Self { admin: Arc::new(admin.clone()), bearer })
     }
 
-    fn admit(
+    fn authorize(
         &self,
         request: &Request,
         caller: &AdminConnection,
         changes: bool,
     ) -> Result<Principal, ApiError> {
-        let host =
-            host(request).ok_or_else(|| ApiError::new(ApiErrorCode::Host, "one Host field, and only one"))?;
-        if !self.is_meant_by(host) {
+        let host = request_host(request)
+            .ok_or_else(|| ApiError::new(ApiErrorCode::Host, "one Host field, and only one"))?;
+        if !self.accepts_host(host) {
             let said = format!(
                 "this listener is not called `{}`: its names are addresses, `localhost`, and those of `admin.hosts`",
                 host.escape_debug()
             );
             return Err(ApiError::new(ApiErrorCode::Host, said));
         }
-        let principal = self.principal(request, caller)?;
-        if changes && !is_from_here(request.headers(), host, caller.secured) {
+        let principal = self.identify_principal(request, caller)?;
+        if changes && !is_same_origin(request.headers(), host, caller.secured) {
             return Err(ApiError::new(
                 ApiErrorCode::CrossOrigin,
                 "a page of another origin may change nothing here",
@@ -202,15 +202,15 @@ impl AdminAuth {
         Ok(principal)
     }
 
-    fn is_meant_by(&self, host: &str) -> bool {
-        CanonicalHost::parse(host).is_ok_and(|host| self.admin.is_meant_by(&host))
+    fn accepts_host(&self, host: &str) -> bool {
+        CanonicalHost::parse(host).is_ok_and(|host| self.admin.accepts_host(&host))
     }
 
-    fn principal(&self, request: &Request, caller: &AdminConnection) -> Result<Principal, ApiError> {
+    fn identify_principal(&self, request: &Request, caller: &AdminConnection) -> Result<Principal, ApiError> {
         if let Some(bearer) = &self.bearer {
-            let shown = presented(request.headers());
+            let shown = presented_token(request.headers());
             match shown {
-                Some(shown) if bearer.is(&shown) => return Ok(Principal("bearer".into())),
+                Some(shown) if bearer.matches(&shown) => return Ok(Principal("bearer".into())),
                 _ if OPEN.contains(&request.uri().path()) => {}
                 Some(_) => {
                     return Err(ApiError::new(ApiErrorCode::Credentials, "not the token that is asked for"));
@@ -227,7 +227,7 @@ impl AdminAuth {
 }
 
 /// The one host that a request names.
-fn host(request: &Request) -> Option<&str> {
+fn request_host(request: &Request) -> Option<&str> {
     let mut fields = request.headers().get_all(HOST).iter();
     let (field, more) = (fields.next(), fields.next());
     match (request.uri().authority(), field, more) {
@@ -239,7 +239,7 @@ fn host(request: &Request) -> Option<&str> {
 }
 
 /// The token of the request. It may also be the password of a browser's own dialogue, with any user name.
-fn presented(headers: &HeaderMap) -> Option<Vec<u8>> {
+fn presented_token(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else { return None };
     let (scheme, rest) = field.to_str().ok()?.split_once(' ')?;
@@ -253,7 +253,7 @@ fn presented(headers: &HeaderMap) -> Option<Vec<u8>> {
 }
 
 /// True if the request comes from our own page, or from a program, which sends neither field.
-fn is_from_here(headers: &HeaderMap, host: &str, secured: bool) -> bool {
+fn is_same_origin(headers: &HeaderMap, host: &str, secured: bool) -> bool {
     let site = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
     let scheme = if secured { "https" } else { "http" };
     let origin = headers.get_all(ORIGIN).iter().all(|origin| {
@@ -262,7 +262,7 @@ fn is_from_here(headers: &HeaderMap, host: &str, secured: bool) -> bool {
     site && origin
 }
 
-fn secured(mut answer: Response) -> Response {
+fn add_security_headers(mut answer: Response) -> Response {
     let unauthorised = answer.status() == StatusCode::UNAUTHORIZED;
     let headers = answer.headers_mut();
     for (name, value) in [

@@ -67,7 +67,7 @@ async fn backup(
         let receiver =
             BackupReceiver { to: to.clone(), runtime: runtime.clone(), until: Instant::now() + LONGEST };
         // If a part is missing, nothing follows: the answer is cut off, and its receiver sees that.
-        if let Err(fault) = made(&guard, receiver) {
+        if let Err(fault) = write_backup(&guard, receiver) {
             runtime.block_on(async { timeout(STALLED, to.send(Err(fault))).await }).ok();
         }
         drop(only);
@@ -77,7 +77,7 @@ async fn backup(
     let rest = unfold((Some(first), parts), async |(first, mut parts)| {
         let part = match first {
             Some(first) => Ok(first),
-            None => parts.recv().await?.map_err(|fault: ApiError| io::Error::other(fault.said)),
+            None => parts.recv().await?.map_err(|fault: ApiError| io::Error::other(fault.message)),
         };
         Some((part, (None, parts)))
     });
@@ -86,7 +86,7 @@ async fn backup(
     Ok((Extension(did), [(CONTENT_TYPE, "application/octet-stream")], body).into_response())
 }
 
-fn made(guard: &Guard, mut receiver: BackupReceiver) -> Result<(), ApiError> {
+fn write_backup(guard: &Guard, mut receiver: BackupReceiver) -> Result<(), ApiError> {
     let began = Instant::now();
     match guard.back_up(&mut receiver) {
         Ok(header) => {

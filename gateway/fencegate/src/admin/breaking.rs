@@ -13,7 +13,7 @@ use crate::admin::{
     deed::AuditAction,
     documents::BrokenLock,
     gateway_seen::GatewayState,
-    input::{BodyBytes, PathParam, parsed},
+    input::{BodyBytes, PathParam, parse_body},
 };
 
 /// The request of an operator to break a lock.
@@ -35,7 +35,7 @@ pub(super) async fn break_lock(
     PathParam(key): PathParam,
     body: BodyBytes,
 ) -> ActionResult<BrokenLock> {
-    let breaking: Breaking = parsed(&body)?;
+    let breaking: Breaking = parse_body(&body)?;
     let (did, broken) = seen.break_lock(&key, breaking).await?;
     Ok((Extension(did), Json(BrokenLock { broken, key })))
 }
@@ -49,18 +49,18 @@ impl GatewayState {
     ) -> Result<(AuditAction, Vec<LineEntry>), ApiError> {
         let Breaking { confirm, holder, force } = breaking;
         let names = self.names();
-        let key = self.meant(text)?;
+        let key = self.resolve_key(text)?;
         if confirm != text {
             return Err(ApiError::new(ApiErrorCode::Confirm, "say the key once more in `confirm`"));
         }
-        if !force && !self.in_force.all_compare(&key) {
+        if !force && !self.config.all_compare(&key) {
             return Err(ApiError::new(
                 ApiErrorCode::Force,
                 "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
                  once; say `force` if that is better than waiting",
             ));
         }
-        let line = self.keeper.line_of(&key, self.in_force.site(&key)).await?;
+        let line = self.keeper.queue_entries(&key, self.config.site(&key)).await?;
         let holders = line.into_iter().filter(|one| one.holds);
         let meant: Vec<LineEntry> =
             holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
@@ -70,7 +70,7 @@ impl GatewayState {
         }
         let mut broken: Vec<LineEntry> = Vec::new();
         for one in meant {
-            let done = match self.keeper.break_lock(&key, self.in_force.site(&key), one.node.clone()).await {
+            let done = match self.keeper.break_lock(&key, self.config.site(&key), one.node.clone()).await {
                 Ok(BreakOutcome::Gone) => {
                     broken.push(one);
                     continue;
@@ -79,9 +79,9 @@ impl GatewayState {
                 Ok(BreakOutcome::Unknown) => AdminQueryError::Unknown,
                 Err(untold) => untold,
             };
-            return Err(stopped_at(&one, done, &broken, &names.of(&key)));
+            return Err(partial_break_error(&one, done, &broken, &names.display(&key)));
         }
-        let did = AuditAction(format!("broke {}: {}", names.of(&key), named(&broken)));
+        let did = AuditAction(format!("broke {}: {}", names.display(&key), node_names(&broken)));
         if broken.is_empty() {
             return Err(ApiError::new(ApiErrorCode::Changed, "it was given back in the meantime"));
         }
@@ -89,30 +89,35 @@ impl GatewayState {
     }
 
     /// True if every service of this key compares tokens, so that a break cannot make two effects overlap.
-    pub(super) fn compares(&self, text: &str) -> Result<bool, ApiError> {
-        let key = self.meant(text)?;
-        Ok(self.in_force.all_compare(&key))
+    pub(super) fn services_compare_tokens(&self, text: &str) -> Result<bool, ApiError> {
+        let key = self.resolve_key(text)?;
+        Ok(self.config.all_compare(&key))
     }
 }
 
-fn named(nodes: &[LineEntry]) -> String {
+fn node_names(nodes: &[LineEntry]) -> String {
     let nodes = nodes.iter().map(|one| format!("{} of {}", one.node, one.gateway.as_deref().unwrap_or("?")));
     nodes.collect::<Vec<_>>().join(", ")
 }
 
 /// Some nodes were removed, the fate of one is unknown, and the others were not tried.
-fn stopped_at(one: &LineEntry, untold: AdminQueryError, broken: &[LineEntry], key: &str) -> ApiError {
-    let (last, fault) = (named(std::slice::from_ref(one)), ApiError::from(untold));
-    let nothing = fault.word == ApiErrorCode::Away;
+fn partial_break_error(
+    one: &LineEntry,
+    untold: AdminQueryError,
+    broken: &[LineEntry],
+    key: &str,
+) -> ApiError {
+    let (last, fault) = (node_names(std::slice::from_ref(one)), ApiError::from(untold));
+    let nothing = fault.code == ApiErrorCode::Away;
     let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
     match (broken, nothing) {
         ([], true) => fault,
-        ([], false) => fault.having(AuditAction(format!("may have broken {key}: {last}"))),
+        ([], false) => fault.with_action(AuditAction(format!("may have broken {key}: {last}"))),
         (broken, _) => {
-            let broken = named(broken);
-            let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.said);
+            let broken = node_names(broken);
+            let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.message);
             ApiError::new(ApiErrorCode::Unknown, said)
-                .having(AuditAction(format!("broke {key}: {broken}; {of_the_last}")))
+                .with_action(AuditAction(format!("broke {key}: {broken}; {of_the_last}")))
         }
     }
 }
@@ -140,8 +145,8 @@ mod tests {
         };
         let (one, other) = ([node("one")], node("other"));
         let did = |untold, broken: &[LineEntry]| {
-            let fault = stopped_at(&other, untold, broken, "k");
-            (fault.word, fault.did.map(|did| did.0).unwrap_or_default())
+            let fault = partial_break_error(&other, untold, broken, "k");
+            (fault.code, fault.action.map(|did| did.0).unwrap_or_default())
         };
         assert_eq!(did(AdminQueryError::NoSession, &[]), (ApiErrorCode::Away, String::new()));
         assert_eq!(

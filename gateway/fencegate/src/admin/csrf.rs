@@ -16,16 +16,16 @@ impl CsrfToken {
         Self(format!("{}{}", Guid::new(randomness), Guid::new(randomness)).into())
     }
 
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 
-    pub(super) fn check(&self, shown: &str) -> Result<(), ApiError> {
-        verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| wrong_form())
+    pub(super) fn verify(&self, shown: &str) -> Result<(), ApiError> {
+        verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| invalid_form_error())
     }
 }
 
-fn wrong_form() -> ApiError {
+fn invalid_form_error() -> ApiError {
     ApiError::new(
         ApiErrorCode::CrossOrigin,
         "the form is older than this process, or not ours: load the page again",

@@ -4,7 +4,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::shown::KeyRedaction;
 use serde::{Deserialize, Serialize};
 
-pub use crate::path_segment::encoded;
+pub use crate::path_segment::encode;
 
 use fencegate_lock::{
     recipe::grant_record::GrantRecord,
@@ -194,11 +194,11 @@ pub fn lock(lock: &survey::ListedLock, names: KeyRedaction) -> Lock {
         waits_ms: millis(waiter.since),
     });
     Lock {
-        key: names.of(&lock.key),
+        key: names.display(&lock.key),
         held: held.collect(),
         waiting: lock.waiting,
         line: line.collect(),
-        why: lock.why.map(|why| word(why).to_owned()),
+        why: lock.why.map(|why| waiting_reason(why).to_owned()),
         delay_rest_ms: lock.rest.map(millis),
     }
 }
@@ -207,7 +207,7 @@ pub fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn word(why: WaitReason) -> &'static str {
+fn waiting_reason(why: WaitReason) -> &'static str {
     match why {
         WaitReason::HeldHere => "held-here",
         WaitReason::HandingOver => "handing-over",
@@ -218,13 +218,17 @@ fn word(why: WaitReason) -> &'static str {
 }
 
 /// Why requests wait for a key, as far as ZooKeeper and this gateway can tell.
-pub fn says(gateway: &str, here: Option<&survey::ListedLock>, line: Option<&[LineEntry]>) -> String {
+pub fn describe_waiting(
+    gateway: &str,
+    here: Option<&survey::ListedLock>,
+    line: Option<&[LineEntry]>,
+) -> String {
     let waiting = here.map_or(0, |lock| lock.waiting);
     let by_us = here.and_then(|lock| lock.held.first());
     let others = |line: &[LineEntry]| line.iter().filter(|one| !one.holds).count();
     if let Some(held) = by_us.filter(|held| held.in_flight > 0) {
         let route = held.route.as_deref().unwrap_or("an earlier plan");
-        let work = plural(held.in_flight as usize, "request");
+        let work = pluralize(held.in_flight as usize, "request");
         return format!("{gateway} holds it: {work} of route {route} at work for {:.1?}.", held.since);
     }
     if by_us.is_some() && waiting > 0 {
@@ -242,31 +246,34 @@ pub fn says(gateway: &str, here: Option<&survey::ListedLock>, line: Option<&[Lin
         Some([]) | None if waiting > 0 => "ZooKeeper has not answered the request for it yet.".into(),
         // An exclusive node was removed, and a new one is about to be made.
         Some(line @ [first, ..]) if line.iter().all(|one| !one.holds) => {
-            format!("Nobody holds it at this moment; {} is next.", first.whose())
+            format!("Nobody holds it at this moment; {} is next.", first.owner_name())
         }
         Some([first, ..]) => {
-            let who = first.whose();
+            let who = first.owner_name();
             let behind = others(line.unwrap_or_default());
             let holders = line.unwrap_or_default().iter().filter(|one| one.permit.is_some()).count();
             if holders > 0 {
-                let held = plural(holders, "permit");
+                let held = pluralize(holders, "permit");
                 return format!(
                     "{held} of it taken, by nodes in ZooKeeper; {} waiting there.",
-                    plural(behind, "node")
+                    pluralize(behind, "node")
                 );
             }
-            format!("{who} holds it, by its node in ZooKeeper; {} behind it there.", plural(behind, "node"))
+            format!(
+                "{who} holds it, by its node in ZooKeeper; {} behind it there.",
+                pluralize(behind, "node")
+            )
         }
         Some([]) => "Nobody holds it, and nobody waits.".into(),
         None => "ZooKeeper does not say who holds it.".into(),
     }
 }
 
-pub fn plural(count: usize, what: &str) -> String {
+pub fn pluralize(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// The key as a segment of a path, for a link: its name, or its number where the log shows numbers.
-pub fn segment(key: &ResourceKey, names: KeyRedaction) -> String {
-    encoded(&names.of(key))
+pub fn key_segment(key: &ResourceKey, names: KeyRedaction) -> String {
+    encode(&names.display(key))
 }

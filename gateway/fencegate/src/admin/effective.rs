@@ -113,7 +113,7 @@ pub struct EffectivePrincipal {
 }
 
 impl Effective {
-    pub fn of(gateway: &GatewayPlan) -> Self {
+    pub fn new(gateway: &GatewayPlan) -> Self {
         let plan = &gateway.serving;
         let upstream_of = |route: &Route| plan.upstream(route.upstream).name.to_string();
         Self {
@@ -123,37 +123,42 @@ impl Effective {
             zookeeper: Ensemble {
                 servers: gateway.zookeeper.servers.clone(),
                 root: gateway.zookeeper.root.clone(),
-                session_timeout: text(gateway.zookeeper.session_timeout),
+                session_timeout: format_duration(gateway.zookeeper.session_timeout),
                 sessions: gateway.zookeeper.sessions,
             },
             unmatched: match plan.unmatched {
                 UnmatchedPolicy::Reject => "reject".into(),
                 UnmatchedPolicy::Pass(id) => format!("pass to {}", plan.upstream(id).name),
             },
-            routes: plan.routes.routes().iter().map(|route| shown(route, upstream_of(route))).collect(),
-            upstreams: plan.upstreams.iter().map(upstream).collect(),
+            routes: plan
+                .routes
+                .routes()
+                .iter()
+                .map(|route| effective_route(route, upstream_of(route)))
+                .collect(),
+            upstreams: plan.upstreams.iter().map(effective_upstream).collect(),
             tickets: gateway.tickets.is_some(),
-            leases: gateway.leases.as_ref().map(EffectiveLeases::of),
+            leases: gateway.leases.as_ref().map(EffectiveLeases::new),
         }
     }
 }
 
 impl EffectiveLeases {
-    fn of(leases: &LeasePlan) -> Self {
+    fn new(leases: &LeasePlan) -> Self {
         Self {
-            min_ttl: text(leases.min_ttl),
-            default_ttl: text(leases.default_ttl),
-            max_ttl: text(leases.max_ttl),
-            max_wait: text(leases.max_wait),
-            max_age: text(leases.max_age),
+            min_ttl: format_duration(leases.min_ttl),
+            default_ttl: format_duration(leases.default_ttl),
+            max_ttl: format_duration(leases.max_ttl),
+            max_wait: format_duration(leases.max_wait),
+            max_age: format_duration(leases.max_age),
             most: leases.most,
             per_principal: leases.per_principal,
-            principals: leases.principals.iter().map(principal).collect(),
+            principals: leases.principals.iter().map(effective_principal).collect(),
         }
     }
 }
 
-fn principal(principal: &Principal) -> EffectivePrincipal {
+fn effective_principal(principal: &Principal) -> EffectivePrincipal {
     EffectivePrincipal {
         name: principal.name.to_string(),
         shows: match &principal.shows {
@@ -165,27 +170,27 @@ fn principal(principal: &Principal) -> EffectivePrincipal {
     }
 }
 
-fn shown(route: &Route, upstream: String) -> EffectiveRoute {
+fn effective_route(route: &Route, upstream: String) -> EffectiveRoute {
     EffectiveRoute {
         name: route.name.to_string(),
         upstream,
         methods: route.methods.clone(),
         path: route.path.to_string(),
-        fence: route.fence.as_ref().map(fence),
+        fence: route.fence.as_ref().map(effective_fence),
     }
 }
 
-fn fence(fence: &Fence) -> EffectiveFence {
+fn effective_fence(fence: &Fence) -> EffectiveFence {
     EffectiveFence {
         keys: fence.templates().map(ToString::to_string).collect(),
-        layout: fence.placing.layout().word(),
+        layout: fence.placing.layout().as_str(),
         permits: fence.permits().map(Permits::count),
-        mode: fence.mode.word(),
-        wait: text(fence.wait),
+        mode: fence.mode.as_str(),
+        wait: format_duration(fence.wait),
         queue: fence.queue,
         hold: match fence.hold {
             Hold::Strict => "strict".into(),
-            Hold::Cached(rules) => format!("cached, linger {}", text(rules.linger)),
+            Hold::Cached(rules) => format!("cached, linger {}", format_duration(rules.linger)),
         },
         once: fence.once.as_ref().map(|once| match once.store {
             OnceStore::Guard => "guard",
@@ -193,18 +198,18 @@ fn fence(fence: &Fence) -> EffectiveFence {
         }),
         only: fence.only,
         sources: fence.conflicts.sources().map(|(word, _)| word).collect(),
-        conflicts: fence.conflicts.word(),
-        lease: fence.lease.word(),
+        conflicts: fence.conflicts.as_str(),
+        lease: fence.lease.as_str(),
     }
 }
 
-fn upstream(upstream: &Upstream) -> EffectiveUpstream {
+fn effective_upstream(upstream: &Upstream) -> EffectiveUpstream {
     EffectiveUpstream {
         name: upstream.name.to_string(),
-        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.written(endpoint)).collect(),
-        fencing: upstream.fencing.word(),
-        not_after: upstream.expiry.word(),
-        response_timeout: text(upstream.response_timeout),
+        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
+        fencing: upstream.fencing.as_str(),
+        not_after: upstream.expiry.as_str(),
+        response_timeout: format_duration(upstream.response_timeout),
         unfinished: match upstream.fencing {
             FencingLevel::Guard => Vec::new(),
             FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => {
@@ -215,6 +220,6 @@ fn upstream(upstream: &Upstream) -> EffectiveUpstream {
     }
 }
 
-fn text(duration: Duration) -> String {
+fn format_duration(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }

@@ -13,7 +13,10 @@ use tokio::task::spawn_blocking;
 use crate::{metrics::Metrics, threads::ThreadMonitor};
 
 /// `count` updates the gauges.
-pub(super) fn exposed(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'static) -> Router {
+pub(super) fn metrics_routes(
+    metrics: Arc<Metrics>,
+    count: impl Fn() + Clone + Send + Sync + 'static,
+) -> Router {
     let rendered = async move || {
         let (count, metrics) = (count.clone(), metrics.clone());
         // With thousands of routes it takes a while, and probes are answered on this thread.
@@ -28,22 +31,22 @@ pub(super) fn exposed(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + S
 }
 
 /// 200 while all threads on which requests and locks depend turn.
-pub(super) fn live(threads: ThreadMonitor) -> Router {
-    let lives = async move || told(threads.hung(), "live");
+pub(super) fn live_routes(threads: ThreadMonitor) -> Router {
+    let lives = async move || probe_response(threads.hung(), "live");
     Router::new().route("/live", get(lives))
 }
 
 /// 503 and why not, where there is a reason.
-pub(super) fn told(not: Option<String>, word: &str) -> (StatusCode, String) {
+pub(super) fn probe_response(not: Option<String>, word: &str) -> (StatusCode, String) {
     match not {
-        None => (StatusCode::OK, well(word)),
+        None => (StatusCode::OK, healthy_body(word)),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 
 /// Lines of the log that were lost are told beside the good word: nothing waits for who reads it, so that a restart would mend
 /// nothing.
-pub(super) fn well(word: &str) -> String {
+pub(super) fn healthy_body(word: &str) -> String {
     match dropped_lines() {
         0 => format!("{word}\n"),
         dropped => {

@@ -13,10 +13,10 @@ use crate::admin::deed::AuditAction;
 /// A refusal. Sent as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]
 pub struct ApiError {
-    pub word: ApiErrorCode,
-    pub said: String,
+    pub code: ApiErrorCode,
+    pub message: String,
     /// What was done, or may have been done, in spite of the refusal.
-    pub did: Option<AuditAction>,
+    pub action: Option<AuditAction>,
 }
 
 /// The body of a refusal.
@@ -77,12 +77,12 @@ impl ApiErrorCode {
 
 impl ApiError {
     pub fn new(word: ApiErrorCode, said: impl Into<String>) -> Self {
-        Self { word, said: said.into(), did: None }
+        Self { code: word, message: said.into(), action: None }
     }
 
     /// Adds what was done, for the line in the log.
-    pub fn having(mut self, did: AuditAction) -> Self {
-        self.did = Some(did);
+    pub fn with_action(mut self, did: AuditAction) -> Self {
+        self.action = Some(did);
         self
     }
 }
@@ -102,7 +102,7 @@ impl From<AdminQueryError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let told = Json(ApiErrorBody { error: self.said, reason: self.word });
-        (self.word.status(), self.did.map(Extension), told).into_response()
+        let told = Json(ApiErrorBody { error: self.message, reason: self.code });
+        (self.code.status(), self.action.map(Extension), told).into_response()
     }
 }

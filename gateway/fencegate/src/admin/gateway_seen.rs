@@ -23,11 +23,11 @@ pub struct GatewayState {
     pub keeper: LockManager,
     pub metrics: Arc<Metrics>,
     pub threads: ThreadMonitor,
-    pub in_force: CurrentConfig,
+    pub config: CurrentConfig,
     pub hot: HotKeys,
     /// The requests of each key.
-    pub stays: Arc<RequestTracker>,
-    pub trends: MetricHistory,
+    pub requests: Arc<RequestTracker>,
+    pub history: MetricHistory,
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
@@ -39,14 +39,14 @@ pub struct GatewayState {
 
 impl GatewayState {
     /// Why no lock can be granted now; `None` if one can.
-    pub(super) fn not_ready(&self) -> Option<String> {
+    pub(super) fn not_ready_reason(&self) -> Option<String> {
         if self.drain.is_cancelled() {
             return Some("draining".into());
         }
-        if let Some(hung) = self.threads.not_turning() {
+        if let Some(hung) = self.threads.not_ready() {
             return Some(hung);
         }
-        (!self.keeper.is_ready()).then(|| match self.keeper.view() {
+        (!self.keeper.is_ready()).then(|| match self.keeper.session_state() {
             SessionState::NoSession(why) => format!("no ZooKeeper session: {why}"),
             SessionState::NotInitialised(why) => format!("FG0506: {why}"),
             // The message begins with its code.
@@ -57,6 +57,6 @@ impl GatewayState {
     }
 
     pub(super) fn names(&self) -> KeyRedaction {
-        KeyRedaction(self.in_force.plan().serving.log.keys)
+        KeyRedaction(self.config.plan().serving.log.keys)
     }
 }

@@ -69,7 +69,7 @@ impl<S: Send + Sync> FromRequest<S> for BodyBytes {
 }
 
 /// Reads the body of a request. Its media type is not checked: a request from another site was refused before.
-pub(super) fn parsed<T: DeserializeOwned>(BodyBytes(body): &BodyBytes) -> Result<T, ApiError> {
+pub(super) fn parse_body<T: DeserializeOwned>(BodyBytes(body): &BodyBytes) -> Result<T, ApiError> {
     serde_json::from_slice(body)
         .map_err(|bad| ApiError::new(ApiErrorCode::Malformed, format!("the body: {bad}")))
 }

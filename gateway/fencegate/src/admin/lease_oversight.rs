@@ -16,13 +16,13 @@ use super::{
     documents::millis,
     fault::{ApiError, ApiErrorCode},
     gateway_seen::GatewayState,
-    input::{BodyBytes, PathParam, QueryParams, parsed},
+    input::{BodyBytes, PathParam, QueryParams, parse_body},
     replies::{ActionResult, QueryResult},
 };
 use crate::leases::{
     LeaseTable,
     lease::{Lease, LeaseSnapshot, StageSnapshot},
-    lease_json::{HELD, OVER, WAITING, said},
+    lease_json::{HELD, OVER, WAITING, reason_text},
     operated::LeaseActionError,
 };
 
@@ -125,23 +125,23 @@ pub(super) fn routes() -> Router<GatewayState> {
         .route("/api/v1/leases", get(list))
         .route("/api/v1/leases/{reference}", get(show))
         .route("/api/v1/leases/{reference}/revoke", post(revoke))
-        .route("/api/v1/leases/{reference}/break", post(break_off))
+        .route("/api/v1/leases/{reference}/break", post(break_lease))
 }
 
 async fn list(
     State(seen): State<GatewayState>,
     QueryParams(page): QueryParams<LeaseListQuery>,
 ) -> QueryResult<LeasesTold> {
-    let key = page.key.map(|key| seen.meant(&key)).transpose()?;
+    let key = page.key.map(|key| seen.resolve_key(&key)).transpose()?;
     let limit =
         page.limit.map_or(USUAL, |asked| usize::try_from(asked).map_or(MOST, |asked| asked.min(MOST)));
-    seen.leases_seen(key.as_ref(), page.after.as_deref(), limit).map(Json)
+    seen.list_leases(key.as_ref(), page.after.as_deref(), limit).map(Json)
 }
 
 async fn show(State(seen): State<GatewayState>, PathParam(reference): PathParam) -> QueryResult<LeaseTold> {
-    match seen.leases.as_ref().map(|leases| leases.named(&reference)) {
-        Some(Ok(lease)) => Ok(Json(seen.lease_seen(&lease))),
-        Some(Err(_)) | None => Err(seen.no_such_lease().await),
+    match seen.leases.as_ref().map(|leases| leases.find_by_reference(&reference)) {
+        Some(Ok(lease)) => Ok(Json(seen.lease_view(&lease))),
+        Some(Err(_)) | None => Err(seen.unknown_lease_error().await),
     }
 }
 
@@ -151,38 +151,39 @@ async fn revoke(
     PathParam(reference): PathParam,
     body: BodyBytes,
 ) -> ActionResult<LeaseTold> {
-    let AskingBack { why } = parsed(&body)?;
+    let AskingBack { why } = parse_body(&body)?;
     let done = seen.leases.as_ref().map(|leases| leases.revoke(&reference, &why, &principal.0));
     let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
         Ok(lease) => lease,
-        Err(unheeded) => return Err(seen.unheeded(unheeded).await),
+        Err(unheeded) => return Err(seen.action_error(unheeded).await),
     };
-    Ok((Extension(seen.deed("asked for", &lease, &why)), Json(seen.lease_seen(&lease))))
+    Ok((Extension(seen.audit_action("asked for", &lease, &why)), Json(seen.lease_view(&lease))))
 }
 
-async fn break_off(
+async fn break_lease(
     State(seen): State<GatewayState>,
     Extension(principal): Extension<Principal>,
     PathParam(reference): PathParam,
     body: BodyBytes,
 ) -> ActionResult<LeaseTold> {
-    let BreakingLease { confirm, why } = parsed(&body)?;
+    let BreakingLease { confirm, why } = parse_body(&body)?;
     if confirm != reference {
         return Err(ApiError::new(ApiErrorCode::Confirm, "say the reference once more in `confirm`"));
     }
-    let at_work = seen.leases.as_ref().and_then(|leases| at_work(leases, &reference)).unwrap_or_default();
-    let done = seen.leases.as_ref().map(|leases| leases.break_off(&reference, Some(&why), &principal.0));
+    let at_work =
+        seen.leases.as_ref().and_then(|leases| active_requests(leases, &reference)).unwrap_or_default();
+    let done = seen.leases.as_ref().map(|leases| leases.break_lease(&reference, Some(&why), &principal.0));
     let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
         Ok(lease) => lease,
-        Err(unheeded) => return Err(seen.unheeded(unheeded).await),
+        Err(unheeded) => return Err(seen.action_error(unheeded).await),
     };
-    let told = LeaseTold { at_work, ..seen.lease_seen(&lease) };
-    Ok((Extension(seen.deed("broke", &lease, &why)), Json(told)))
+    let told = LeaseTold { at_work, ..seen.lease_view(&lease) };
+    Ok((Extension(seen.audit_action("broke", &lease, &why)), Json(told)))
 }
 
-fn at_work(leases: &LeaseTable, reference: &str) -> Option<usize> {
-    match leases.named(reference).ok()?.glance().stage {
-        StageSnapshot::Held { lock, .. } => Some(lock.at_work()),
+fn active_requests(leases: &LeaseTable, reference: &str) -> Option<usize> {
+    match leases.find_by_reference(reference).ok()?.snapshot().stage {
+        StageSnapshot::Held { lock, .. } => Some(lock.active_requests()),
         StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
     }
 }
@@ -192,7 +193,7 @@ impl GatewayState {
     ///
     /// # Errors
     /// Nobody knows the lease any more that they are to be behind.
-    fn leases_seen(
+    fn list_leases(
         &self,
         key: Option<&ResourceKey>,
         after: Option<&str>,
@@ -200,7 +201,7 @@ impl GatewayState {
     ) -> Result<LeasesTold, ApiError> {
         let place = |lease: &Lease| (lease.began, lease.id.reference());
         let known = after.map(|after| {
-            let lease = self.leases.as_ref().and_then(|leases| leases.named(after).ok());
+            let lease = self.leases.as_ref().and_then(|leases| leases.find_by_reference(after).ok());
             lease.map(|lease| place(&lease)).ok_or_else(|| {
                 ApiError::new(
                     ApiErrorCode::Changed,
@@ -209,37 +210,39 @@ impl GatewayState {
             })
         });
         let known = known.transpose()?;
-        let living = self.leases.as_ref().map(|leases| leases.living()).unwrap_or_default();
-        let held =
-            living.iter().filter(|lease| matches!(lease.glance().stage, StageSnapshot::Held { .. })).count();
+        let living = self.leases.as_ref().map(|leases| leases.active()).unwrap_or_default();
+        let held = living
+            .iter()
+            .filter(|lease| matches!(lease.snapshot().stage, StageSnapshot::Held { .. }))
+            .count();
         let waiting = living.len() - held;
         let meant = |lease: &&std::sync::Arc<Lease>| {
             known.is_none_or(|known| place(lease) > known) && key.is_none_or(|key| lease.keys.contains(key))
         };
         let mut meant = living.iter().filter(meant);
-        let leases: Vec<_> = meant.by_ref().take(limit).map(|lease| self.lease_seen(lease)).collect();
+        let leases: Vec<_> = meant.by_ref().take(limit).map(|lease| self.lease_view(lease)).collect();
         let gateway = self.name.to_string();
         Ok(LeasesTold { gateway, held, waiting, leases, more: meant.next().is_some() })
     }
 
     /// The leases that hold a key or wait for it.
-    pub(super) fn leases_of(&self, key: &ResourceKey) -> Vec<LeaseTold> {
-        let living = self.leases.as_ref().map(|leases| leases.living()).unwrap_or_default();
-        living.iter().filter(|lease| lease.keys.contains(key)).map(|lease| self.lease_seen(lease)).collect()
+    pub(super) fn leases_for_key(&self, key: &ResourceKey) -> Vec<LeaseTold> {
+        let living = self.leases.as_ref().map(|leases| leases.active()).unwrap_or_default();
+        living.iter().filter(|lease| lease.keys.contains(key)).map(|lease| self.lease_view(lease)).collect()
     }
 
-    fn lease_seen(&self, lease: &Lease) -> LeaseTold {
-        LeaseTold::of(lease, &self.name, self.names())
+    fn lease_view(&self, lease: &Lease) -> LeaseTold {
+        LeaseTold::new(lease, &self.name, self.names())
     }
 
-    fn deed(&self, did: &str, lease: &Lease, why: &str) -> AuditAction {
-        let (reference, keys) = (lease.id.reference(), self.names().of_all(&lease.keys));
+    fn audit_action(&self, did: &str, lease: &Lease, why: &str) -> AuditAction {
+        let (reference, keys) = (lease.id.reference(), self.names().display_list(&lease.keys));
         AuditAction(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
     }
 
-    async fn unheeded(&self, unheeded: LeaseActionError) -> ApiError {
+    async fn action_error(&self, unheeded: LeaseActionError) -> ApiError {
         match unheeded {
-            LeaseActionError::NotFound => self.no_such_lease().await,
+            LeaseActionError::NotFound => self.unknown_lease_error().await,
             LeaseActionError::Over => {
                 ApiError::new(ApiErrorCode::Changed, "the lease is over already; look again")
             }
@@ -250,7 +253,7 @@ impl GatewayState {
     }
 
     /// The error for an unknown lease. It names the other gateways, because each lists only its own leases.
-    async fn no_such_lease(&self) -> ApiError {
+    async fn unknown_lease_error(&self) -> ApiError {
         let said = format!("{} knows no lease of that reference", self.name);
         let others = match self.keeper.members().await {
             Ok(members) => members,
@@ -279,14 +282,14 @@ impl GatewayState {
 }
 
 impl LeaseTold {
-    fn of(lease: &Lease, gateway: &str, names: KeyRedaction) -> Self {
-        let LeaseSnapshot { stage, ttl, expires_in, revocation, age, .. } = lease.glance();
+    fn new(lease: &Lease, gateway: &str, names: KeyRedaction) -> Self {
+        let LeaseSnapshot { stage, ttl, expires_in, revocation, age, .. } = lease.snapshot();
         let mut seen = Self {
             gateway: gateway.to_owned(),
             reference: lease.id.reference().to_string(),
             state: String::new(),
             why: None,
-            keys: names.of_each(&lease.keys),
+            keys: names.display_each(&lease.keys),
             mode: lease.mode,
             permit: None,
             principal: lease.principal.to_string(),
@@ -310,10 +313,10 @@ impl LeaseTold {
                 let token = lock.token();
                 (seen.state, seen.held_ms) = (HELD.into(), Some(millis(since)));
                 (seen.token, seen.number) = (Some(token), Some(token.number()));
-                (seen.permit, seen.at_work) = (lock.permit().map(Permit::number), lock.at_work());
+                (seen.permit, seen.at_work) = (lock.permit().map(Permit::number), lock.active_requests());
             }
             StageSnapshot::Over { why, kept_for } => {
-                (seen.state, seen.why) = (OVER.into(), Some(said(&why)));
+                (seen.state, seen.why) = (OVER.into(), Some(reason_text(&why)));
                 seen.kept_for_ms = Some(millis(kept_for));
             }
         }

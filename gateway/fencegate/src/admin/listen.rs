@@ -14,7 +14,7 @@ use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middlew
 use bytes::Bytes;
 use fencegate_http::listen::{
     certificates::{Certificates, HandshakeResult, handshake},
-    farewell::farewell,
+    farewell::write_and_linger,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -53,12 +53,12 @@ pub fn start(
     let bearer = door.bearer.clone();
     let routes = routes
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn_with_state(door, authorize::pass));
+        .layer(middleware::from_fn_with_state(door, authorize::authenticate));
     thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async {
             drop(tokio::spawn(meanwhile));
             if let Some(bearer) = bearer {
-                drop(tokio::spawn(BearerToken::follow(bearer)));
+                drop(tokio::spawn(BearerToken::watch_file(bearer)));
             }
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => accept(&listener, &routes, certificates).await,
@@ -80,12 +80,12 @@ async fn accept(
             Ok((stream, peer)) => {
                 let (certificates, routes) = (certificates.clone(), routes.clone());
                 let address = peer.ip().to_canonical();
-                let place = Arc::new(places.take(address));
+                let place = Arc::new(places.acquire(address));
                 drop(tokio::spawn(async move {
                     let routes = (routes, place.clone());
                     tokio::select! {
-                        () = greet(stream, address, certificates.as_deref(), routes) => {}
-                        () = place.lost() => debug!(%address, "admin: hung up on"),
+                        () = open_connection(stream, address, certificates.as_deref(), routes) => {}
+                        () = place.wait_evicted() => debug!(%address, "admin: hung up on"),
                     }
                 }));
             }
@@ -99,7 +99,7 @@ async fn accept(
 }
 
 /// A listener with TLS accepts nothing else.
-async fn greet(
+async fn open_connection(
     stream: TcpStream,
     address: IpAddr,
     certificates: Option<&Certificates>,
@@ -118,7 +118,7 @@ async fn greet(
         }
         Ok(Ok(HandshakeResult::Failed(error, stream))) => {
             debug!(%address, %error, "admin: handshake");
-            farewell(stream, Bytes::new()).await;
+            write_and_linger(stream, Bytes::new()).await;
         }
         Ok(Ok(HandshakeResult::Plain(_) | HandshakeResult::Closed)) => debug!(%address, "admin: no TLS"),
         Ok(Err(error)) => debug!(%address, %error, "admin: handshake"),
@@ -140,10 +140,10 @@ async fn serve(
         request.extensions_mut().insert(caller.clone());
         let answered = routes.clone().oneshot(request.map(Body::new));
         let place = place.clone();
-        place.asks();
+        place.mark_active();
         async move {
             let answer = answered.await.unwrap_or_else(|never| match never {});
-            place.is_answered();
+            place.mark_idle();
             Ok::<_, Infallible>(answer)
         }
     });

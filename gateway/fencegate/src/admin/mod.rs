@@ -34,61 +34,61 @@ use axum::{Router, extract::State, http::StatusCode, routing::get};
 
 pub use self::{csrf::CsrfToken, gateway_seen::GatewayState, outcomes::guard_seen::GuardState};
 use self::{
-    exposed::{exposed, live, told},
+    exposed::{live_routes, metrics_routes, probe_response},
     fault::{ApiError, ApiErrorCode},
 };
 use crate::{metrics::Metrics, threads::ThreadMonitor};
 
 /// The routes of a gateway's admin listener.
-pub fn of_gateway(seen: GatewayState) -> Router {
+pub fn gateway_routes(seen: GatewayState) -> Router {
     let (metrics, threads) = (seen.metrics.clone(), seen.threads.clone());
     Router::new()
         .route("/ready", get(ready))
         .merge(api::routes())
         .merge(lease_oversight::routes())
-        .merge(page::of_gateway())
+        .merge(page::gateway_routes())
         .with_state(seen)
-        .merge(live(threads))
-        .merge(exposed(metrics, || ()))
-        .fallback(nowhere)
-        .method_not_allowed_fallback(by_another_method)
+        .merge(live_routes(threads))
+        .merge(metrics_routes(metrics, || ()))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
 }
 
 /// The routes of a guard's admin listener.
-pub fn of_guard(seen: GuardState) -> Router {
+pub fn guard_routes(seen: GuardState) -> Router {
     let (metrics, threads, counted) = (seen.metrics.clone(), seen.threads.clone(), seen.guard.clone());
     Router::new()
         .merge(outcomes::routes())
         .merge(backup_download::routes())
-        .merge(page::of_guard())
+        .merge(page::guard_routes())
         .with_state(seen)
-        .merge(live(threads))
-        .merge(exposed(metrics, move || counted.count()))
-        .fallback(nowhere)
-        .method_not_allowed_fallback(by_another_method)
+        .merge(live_routes(threads))
+        .merge(metrics_routes(metrics, move || counted.update_gauges()))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
 }
 
 /// The routes of a filter's admin listener. A filter has nothing that could be away, so it is ready as long as its threads turn.
-pub fn of_filter(metrics: Arc<Metrics>, threads: ThreadMonitor) -> Router {
+pub fn filter_routes(metrics: Arc<Metrics>, threads: ThreadMonitor) -> Router {
     let asked = threads.clone();
-    let ready = async move || told(asked.not_turning(), "ready");
+    let ready = async move || probe_response(asked.not_ready(), "ready");
     Router::new()
         .route("/ready", get(ready))
-        .merge(live(threads))
-        .merge(exposed(metrics, || ()))
-        .fallback(nowhere)
-        .method_not_allowed_fallback(by_another_method)
+        .merge(live_routes(threads))
+        .merge(metrics_routes(metrics, || ()))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
 }
 
-async fn nowhere() -> ApiError {
+async fn not_found() -> ApiError {
     ApiError::new(ApiErrorCode::NotFound, "nothing is told or done here")
 }
 
-async fn by_another_method() -> ApiError {
+async fn method_not_allowed() -> ApiError {
     ApiError::new(ApiErrorCode::Method, "it is asked for by another method, which `Allow` names")
 }
 
 /// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.
 async fn ready(State(seen): State<GatewayState>) -> (StatusCode, String) {
-    told(seen.not_ready(), "ready")
+    probe_response(seen.not_ready_reason(), "ready")
 }

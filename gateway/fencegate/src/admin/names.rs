@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fencegate_lock::tenures::survey::ListFilter;
 use fencegate_policies::{key::ResourceKey, plan::KeyVisibility};
-use fencegate_process::shown::{hashed, is_number};
+use fencegate_process::shown::{hash_key, is_key_hash};
 
 use super::{
     fault::{ApiError, ApiErrorCode},
@@ -18,39 +18,39 @@ impl GatewayState {
     /// # Errors
     /// `changed` for a number that no key here has, or two have: clients choose what keys are called, and who looks for
     /// it finds two with one number.
-    pub(super) fn meant(&self, text: &str) -> Result<ResourceKey, ApiError> {
-        if self.names().0 != KeyVisibility::Hash || !is_number(text) {
-            return ResourceKey::parse_asked(text).or_else(|bad| {
+    pub(super) fn resolve_key(&self, text: &str) -> Result<ResourceKey, ApiError> {
+        if self.names().0 != KeyVisibility::Hash || !is_key_hash(text) {
+            return ResourceKey::parse_user_input(text).or_else(|bad| {
                 // Other programs may hold what no request asks for.
-                let known = self.known(|key| key.as_str() == text).pop_first();
+                let known = self.known_keys(|key| key.as_str() == text).pop_first();
                 known.ok_or_else(|| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))
             });
         }
-        only_one(self.known(|key| hashed(key) == text))
+        require_unique(self.known_keys(|key| hash_key(key) == text))
     }
 
     /// The key behind which a list goes on. What no request asks for has a place in it as well.
     ///
     /// # Errors
     /// As [`Self::meant`].
-    pub(super) fn position(&self, text: &str) -> Result<ResourceKey, ApiError> {
-        if self.names().0 == KeyVisibility::Hash && is_number(text) {
-            return self.meant(text);
+    pub(super) fn list_position(&self, text: &str) -> Result<ResourceKey, ApiError> {
+        if self.names().0 == KeyVisibility::Hash && is_key_hash(text) {
+            return self.resolve_key(text);
         }
         ResourceKey::parse(text).map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))
     }
 
     /// The keys of locks, leases and requests that are `wanted`.
-    fn known(&self, wanted: impl Fn(&ResourceKey) -> bool + Copy) -> BTreeSet<ResourceKey> {
-        let locks = self.keeper.survey(ListFilter { limit: usize::MAX, ..ListFilter::default() }).locks;
+    fn known_keys(&self, wanted: impl Fn(&ResourceKey) -> bool + Copy) -> BTreeSet<ResourceKey> {
+        let locks = self.keeper.list_locks(ListFilter { limit: usize::MAX, ..ListFilter::default() }).locks;
         let locked = locks.into_iter().map(|lock| lock.key).filter(wanted);
         let leased = self.leases.iter().flat_map(|leases| leases.keys(wanted));
-        locked.chain(self.stays.keys(wanted)).chain(leased).collect()
+        locked.chain(self.requests.keys(wanted)).chain(leased).collect()
     }
 }
 
 /// Of the keys that have one number.
-fn only_one(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, ApiError> {
+fn require_unique(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, ApiError> {
     let changed = |said| ApiError::new(ApiErrorCode::Changed, said);
     let mut keys = keys.into_iter();
     let only = keys.next().ok_or_else(|| changed("no key here has that number any more; look again"))?;
@@ -67,12 +67,14 @@ mod tests {
     #[test]
     fn a_number_means_one_key_or_none() {
         let key = |text| ResourceKey::parse(text).expect("a key");
-        let number = hashed(&key("a"));
-        assert!(is_number(&number) && !is_number("#0123456789abcdeg") && !is_number("0123456789abcdef"));
-        let meant = |keys: &[&'static str]| only_one(keys.iter().map(|text| key(text)).collect());
+        let number = hash_key(&key("a"));
+        assert!(
+            is_key_hash(&number) && !is_key_hash("#0123456789abcdeg") && !is_key_hash("0123456789abcdef")
+        );
+        let meant = |keys: &[&'static str]| require_unique(keys.iter().map(|text| key(text)).collect());
         assert_eq!(meant(&["a", "a"]).expect("it is there"), key("a"));
         for keys in [&[][..], &["a", "b"]] {
-            assert_eq!(meant(keys).map_err(|fault| fault.word), Err(ApiErrorCode::Changed), "{keys:?}");
+            assert_eq!(meant(keys).map_err(|fault| fault.code), Err(ApiErrorCode::Changed), "{keys:?}");
         }
     }
 }

@@ -12,13 +12,15 @@ use fencegate_guard::{RejectionStats, register::QuarantineScope};
 use fencegate_policies::{key::ResourceKey, token::Token};
 use serde::{Deserialize, Serialize};
 
-use self::guard_seen::{GuardState, away, quarantine, unknown};
+use self::guard_seen::{GuardState, quarantine_text, store_unavailable, unknown_operation};
 pub use self::guard_seen::{Kind, Open};
-use super::replies::{ActionResult, DrainBegun, QueryResult, ResolvedOperation, draining, resolved};
+use super::replies::{
+    ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_started, operation_resolved,
+};
 use crate::admin::{
     deed::AuditAction,
-    exposed::well,
-    input::{BodyBytes, PathParam, ResolvedAs, parsed},
+    exposed::healthy_body,
+    input::{BodyBytes, PathParam, ResolvedAs, parse_body},
 };
 
 /// An operator's word on an operation.
@@ -98,20 +100,20 @@ async fn ready(State(seen): State<GuardState>) -> (StatusCode, String) {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
     // Before the guard is asked: a thread that hangs may have the lock of what it decides by.
-    if let Some(hung) = seen.threads.not_turning() {
+    if let Some(hung) = seen.threads.not_ready() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{hung}\n"));
     }
-    if !seen.guard.has_its_store() {
+    if !seen.guard.is_store_available() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{AWAY}\n"));
     }
     match seen.guard.quarantine() {
-        None => (StatusCode::OK, well("ready")),
+        None => (StatusCode::OK, healthy_body("ready")),
         Some(closed) => {
             let status = match closed.scope {
                 QuarantineScope::Keys(_) => StatusCode::OK,
                 QuarantineScope::EveryKey(_) => StatusCode::SERVICE_UNAVAILABLE,
             };
-            (status, format!("{}\n", quarantine(closed, seen.guard.now())))
+            (status, format!("{}\n", quarantine_text(closed, seen.guard.now())))
         }
     }
 }
@@ -119,11 +121,11 @@ async fn ready(State(seen): State<GuardState>) -> (StatusCode, String) {
 /// Ends the process as SIGTERM does, when everything that runs has ended.
 async fn drain(State(seen): State<GuardState>) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
     seen.end.cancel();
-    draining()
+    drain_started()
 }
 
 async fn operations(State(seen): State<GuardState>) -> QueryResult<Doubtful> {
-    let operations = seen.open().await.map_err(|refused| away(&refused))?;
+    let operations = seen.unknown_outcomes().await.map_err(|refused| store_unavailable(&refused))?;
     Ok(Json(Doubtful { operations }))
 }
 
@@ -132,9 +134,9 @@ async fn resolve(
     PathParam(reference): PathParam,
     body: BodyBytes,
 ) -> ActionResult<ResolvedOperation> {
-    let ResolveAtGuard { outcome, force } = parsed(&body)?;
+    let ResolveAtGuard { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
-    Ok(resolved(did, reference))
+    Ok(operation_resolved(did, reference))
 }
 
 /// Forgets a finished operation and its kept answer at once.
@@ -144,17 +146,17 @@ async fn forget(State(seen): State<GuardState>, PathParam(reference): PathParam)
             let did = AuditAction(format!("forgot operation {}", reference.escape_debug()));
             Ok((Extension(did), Json(Forgotten { forgotten: reference })))
         }
-        Ok(false) => Err(unknown(&reference)),
-        Err(refused) => Err(away(&refused)),
+        Ok(false) => Err(unknown_operation(&reference)),
+        Err(refused) => Err(store_unavailable(&refused)),
     }
 }
 
 async fn key(State(seen): State<GuardState>, PathParam(key): PathParam) -> QueryResult<KnownKey> {
-    let parsed = ResourceKey::parse(&key).map_err(|_| unknown(&key))?;
-    let known = seen.guard.seen(&parsed).await.map_err(|refused| away(&refused))?;
-    let known = known.ok_or_else(|| unknown(&key))?;
+    let parsed = ResourceKey::parse(&key).map_err(|_| unknown_operation(&key))?;
+    let known = seen.guard.key_view(&parsed).await.map_err(|refused| store_unavailable(&refused))?;
+    let known = known.ok_or_else(|| unknown_operation(&key))?;
     Ok(Json(KnownKey {
-        key: seen.names.of(&parsed),
+        key: seen.names.display(&parsed),
         write: known.write,
         read: known.read,
         in_flight: known.running.iter().map(|running| running.token).collect(),
@@ -165,7 +167,7 @@ async fn key(State(seen): State<GuardState>, PathParam(key): PathParam) -> Query
 async fn refusals(State(seen): State<GuardState>) -> Json<StaleRefusals> {
     let RejectionStats { stale, latest } = seen.guard.refusals();
     let latest = latest.map(|one| StaleRefusal {
-        keys: seen.names.of_each(&one.keys),
+        keys: seen.names.display_each(&one.keys),
         presented: one.presented,
         newest: one.newest,
     });

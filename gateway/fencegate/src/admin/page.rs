@@ -30,11 +30,11 @@ use self::{
 };
 use crate::admin::{gateway_seen::GatewayState, outcomes::guard_seen::GuardState};
 
-pub(super) fn of_gateway() -> Router<GatewayState> {
+pub(super) fn gateway_routes() -> Router<GatewayState> {
     Router::new()
         .route("/", get(overview))
-        .route("/locks", get(one_key::find))
-        .route("/locks/{key}", get(one_key::one_key))
+        .route("/locks", get(one_key::redirect_to_key))
+        .route("/locks/{key}", get(one_key::key_page))
         .route("/locks/{key}/break", post(forms::break_lock))
         .route("/operations/{reference}", get(forms::operation))
         .route("/operations/{reference}/resolve", post(forms::resolve))
@@ -42,15 +42,15 @@ pub(super) fn of_gateway() -> Router<GatewayState> {
         .merge(assets())
 }
 
-pub(super) fn of_guard() -> Router<GuardState> {
+pub(super) fn guard_routes() -> Router<GuardState> {
     doubts::routes()
-        .route("/keys", get(marked_key::find))
-        .route("/keys/{*key}", get(marked_key::marked_key))
+        .route("/keys", get(marked_key::redirect_to_key))
+        .route("/keys/{*key}", get(marked_key::guard_key_page))
         .route("/runbook", get(runbook::runbook))
 }
 
 async fn overview(State(seen): State<GatewayState>, Query(after): Query<FlashMessage>) -> Response {
-    let page = OverviewPage::of(&seen, after.note()).await;
+    let page = OverviewPage::load(&seen, after.note()).await;
     // With thousands of routes it is long, and probes are answered on this thread.
     match spawn_blocking(|| Page(page).into_response()).await {
         Ok(answer) => answer,

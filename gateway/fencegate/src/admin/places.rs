@@ -32,11 +32,11 @@ struct ConnectionTable {
 #[derive(Debug)]
 struct ConnectionEntry {
     address: IpAddr,
-    doing: Activity,
+    activity: Activity,
     since: Instant,
     /// The connection has had a first request.
-    asked: bool,
-    leave: CancellationToken,
+    had_request: bool,
+    evicted: CancellationToken,
 }
 
 /// What a connection is doing. The smaller, the less it is worth keeping.
@@ -50,35 +50,35 @@ enum Activity {
 /// The place of one connection. Dropping it makes the place free.
 #[derive(Debug)]
 pub(super) struct LimitedConnection {
-    places: ConnectionLimiter,
+    limiter: ConnectionLimiter,
     number: u64,
     leave: CancellationToken,
 }
 
 impl ConnectionLimiter {
     /// Does not wait: if all places are taken, another connection is closed.
-    pub(super) fn take(&self, address: IpAddr) -> LimitedConnection {
-        let mut taken = self.taken();
+    pub(super) fn acquire(&self, address: IpAddr) -> LimitedConnection {
+        let mut taken = self.table();
         let of_one = taken.all.values().filter(|holder| holder.address == address).count();
         if of_one >= OF_ONE {
-            taken.make_room(Some(address));
+            taken.evict_one(Some(address));
         } else if taken.all.len() >= ALL {
-            taken.make_room(None);
+            taken.evict_one(None);
         }
         let (number, leave) = (taken.next, CancellationToken::new());
         taken.next += 1;
         let holder = ConnectionEntry {
             address,
-            doing: Activity::Idle,
+            activity: Activity::Idle,
             since: Instant::now(),
-            asked: false,
-            leave: leave.clone(),
+            had_request: false,
+            evicted: leave.clone(),
         };
         taken.all.insert(number, holder);
-        LimitedConnection { places: self.clone(), number, leave }
+        LimitedConnection { limiter: self.clone(), number, leave }
     }
 
-    fn taken(&self) -> MutexGuard<'_, ConnectionTable> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,35 +86,36 @@ impl ConnectionLimiter {
 impl ConnectionTable {
     /// A connection with a request in progress is closed last: otherwise its request would be carried out, and nobody
     /// told.
-    fn make_room(&mut self, address: Option<IpAddr>) {
+    fn evict_one(&mut self, address: Option<IpAddr>) {
         let may_go = self.all.iter().filter(|(_, holder)| address.is_none_or(|one| one == holder.address));
-        let least = may_go.min_by_key(|(_, holder)| (holder.doing, holder.since)).map(|(number, _)| *number);
+        let least =
+            may_go.min_by_key(|(_, holder)| (holder.activity, holder.since)).map(|(number, _)| *number);
         if let Some(holder) = least.and_then(|number| self.all.remove(&number)) {
-            holder.leave.cancel();
+            holder.evicted.cancel();
         }
     }
 }
 
 impl LimitedConnection {
-    pub(super) fn asks(&self) {
-        self.does(Activity::Asking);
+    pub(super) fn mark_active(&self) {
+        self.set_activity(Activity::Asking);
     }
 
-    pub(super) fn is_answered(&self) {
-        self.does(Activity::Idle);
+    pub(super) fn mark_idle(&self) {
+        self.set_activity(Activity::Idle);
     }
 
-    fn does(&self, doing: Activity) {
-        if let Some(holder) = self.places.taken().all.get_mut(&self.number) {
-            (holder.doing, holder.since, holder.asked) = (doing, Instant::now(), true);
+    fn set_activity(&self, doing: Activity) {
+        if let Some(holder) = self.limiter.table().all.get_mut(&self.number) {
+            (holder.activity, holder.since, holder.had_request) = (doing, Instant::now(), true);
         }
     }
 
     /// Returns when this connection must end to make room for another.
-    pub(super) async fn lost(&self) {
+    pub(super) async fn wait_evicted(&self) {
         let silent = async {
             sleep(FIRST_HEAD).await;
-            if self.places.taken().all.get(&self.number).is_some_and(|holder| holder.asked) {
+            if self.limiter.table().all.get(&self.number).is_some_and(|holder| holder.had_request) {
                 std::future::pending::<()>().await;
             }
         };
@@ -127,7 +128,7 @@ impl LimitedConnection {
 
 impl Drop for LimitedConnection {
     fn drop(&mut self) {
-        self.places.taken().all.remove(&self.number);
+        self.limiter.table().all.remove(&self.number);
     }
 }
 
@@ -142,26 +143,26 @@ mod tests {
     #[test]
     fn who_lies_idle_makes_room_for_whoever_comes() {
         let places = ConnectionLimiter::default();
-        let first = places.take(peer(1));
-        let busy = places.take(peer(1));
-        busy.asks();
-        let idle: Vec<_> = (2..OF_ONE).map(|_| places.take(peer(1))).collect();
+        let first = places.acquire(peer(1));
+        let busy = places.acquire(peer(1));
+        busy.mark_active();
+        let idle: Vec<_> = (2..OF_ONE).map(|_| places.acquire(peer(1))).collect();
         assert!(!first.leave.is_cancelled());
-        let probe = places.take(peer(1));
+        let probe = places.acquire(peer(1));
         assert!(first.leave.is_cancelled(), "it was idle for longest");
         assert!(idle.iter().all(|place| !place.leave.is_cancelled()));
-        let more: Vec<_> = (2..OF_ONE).map(|_| places.take(peer(1))).collect();
+        let more: Vec<_> = (2..OF_ONE).map(|_| places.acquire(peer(1))).collect();
         assert!(idle.iter().all(|place| place.leave.is_cancelled()));
         assert!(!busy.leave.is_cancelled() && !probe.leave.is_cancelled());
         drop(more);
-        assert_eq!(places.taken().all.len(), 2);
+        assert_eq!(places.table().all.len(), 2);
     }
 
     #[test]
     fn many_addresses_together_have_no_more_than_all_places() {
         let places = ConnectionLimiter::default();
-        let all: Vec<_> = (0..=ALL).map(|n| places.take(peer(u8::try_from(n).expect("few")))).collect();
-        assert_eq!(places.taken().all.len(), ALL);
+        let all: Vec<_> = (0..=ALL).map(|n| places.acquire(peer(u8::try_from(n).expect("few")))).collect();
+        assert_eq!(places.table().all.len(), ALL);
         assert!(all[0].leave.is_cancelled() && !all[1].leave.is_cancelled());
     }
 }

@@ -45,14 +45,14 @@ pub struct Percentiles {
 
 impl MetricHistory {
     /// Takes a sample of the counters at each interval, for ever.
-    pub async fn follow(self, metrics: Arc<Metrics>) {
+    pub async fn sample_forever(self, metrics: Arc<Metrics>) {
         loop {
-            self.take(Sample { wait: metrics.waits_so_far(), hold: metrics.holds_so_far() });
+            self.push(Sample { wait: metrics.wait_distribution(), hold: metrics.hold_distribution() });
             tokio::time::sleep(EVERY).await;
         }
     }
 
-    fn take(&self, sample: Sample) {
+    fn push(&self, sample: Sample) {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.len() > MOST {
             samples.pop_front();
@@ -66,14 +66,14 @@ impl MetricHistory {
         let pairs = samples.iter().zip(samples.iter().skip(1));
         pairs
             .map(|(before, after)| Point {
-                wait: typical(&after.wait.since(&before.wait)),
-                hold: typical(&after.hold.since(&before.hold)),
+                wait: percentiles(&after.wait.since(&before.wait)),
+                hold: percentiles(&after.hold.since(&before.hold)),
             })
             .collect()
     }
 }
 
-fn typical(spread: &HistogramSummary) -> Option<Percentiles> {
+fn percentiles(spread: &HistogramSummary) -> Option<Percentiles> {
     let (half, most) = (spread.quantile(0.5)?, spread.quantile(0.99)?);
     Some(Percentiles { half, most, count: spread.count() })
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn sample(counts: &[u64]) -> Sample {
-        let spread = HistogramSummary::of(&[0.1, 1.0], counts);
+        let spread = HistogramSummary::new(&[0.1, 1.0], counts);
         Sample { wait: spread.clone(), hold: spread }
     }
 
@@ -91,7 +91,7 @@ mod tests {
     fn a_point_is_what_came_between_two_samples() {
         let trends = MetricHistory::default();
         for counts in [[0, 0, 0], [10, 10, 10], [10, 20, 20]] {
-            trends.take(sample(&counts));
+            trends.push(sample(&counts));
         }
         let points = trends.points();
         assert_eq!(points.len(), 2);
@@ -104,7 +104,7 @@ mod tests {
     fn old_samples_go() {
         let trends = MetricHistory::default();
         for _ in 0..3 * MOST {
-            trends.take(sample(&[0, 0, 0]));
+            trends.push(sample(&[0, 0, 0]));
         }
         assert_eq!(trends.points().len(), MOST);
         assert_eq!(trends.points()[0], Point { wait: None, hold: None });

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fencegate_lock::session::publication::{PeerPlan, PeerSession, PlanPublication};
 use fencegate_policies::{
     published::PlanDigest,
-    unlike::{ConflictReport, unlike},
+    unlike::{ConflictReport, find_conflicts},
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub struct RouteAgreement {
 }
 
 /// `file`: what its plan would publish. `same`: those who have published `ours`, as this gateway has.
-pub fn compared(
+pub fn compare(
     file: &PlanDigest,
     ours: &PlanPublication,
     same: &[String],
@@ -46,7 +46,7 @@ pub fn compared(
     let ours = PeerPlan::Published(ours.clone());
     let all = same.iter().map(|gateway| (gateway, &ours));
     for (gateway, says) in all.chain(others.iter().map(|other| (&other.gateway, &other.says))) {
-        let (places, why) = otherwise(file, says);
+        let (places, why) = differing_routes(file, says);
         unreadable.extend(why.map(|why| format!("{gateway}: {why}")));
         for at in places {
             found[at].insert(gateway);
@@ -72,12 +72,12 @@ const UNFINISHED: &str =
     "it differs in thousands of routes: those that were not compared count as locked otherwise";
 
 /// Places of the routes that another one locks otherwise; all, and why, where that cannot be known.
-fn otherwise(file: &PlanDigest, says: &PeerPlan) -> (Vec<usize>, Option<String>) {
+fn differing_routes(file: &PlanDigest, says: &PeerPlan) -> (Vec<usize>, Option<String>) {
     let all = || (0..file.routes.len() + file.leases.len()).collect();
     match says {
         PeerPlan::Published(theirs) => match PlanDigest::parse(theirs.bytes()) {
             Ok(theirs) => {
-                let ConflictReport { ours, unfinished } = unlike(file, &theirs);
+                let ConflictReport { ours, unfinished } = find_conflicts(file, &theirs);
                 (ours, unfinished.then(|| UNFINISHED.to_owned()))
             }
             Err(why) => (all(), Some(why.to_string())),

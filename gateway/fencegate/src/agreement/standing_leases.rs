@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use fencegate_lock::session::publication::PeerSession;
-use fencegate_policies::{key::ResourceKey, published::PlanDigest, unlike::unlike_of_keys};
+use fencegate_policies::{key::ResourceKey, published::PlanDigest, unlike::find_key_conflict};
 use fencegate_process::shown;
 
 /// The leases of the process.
@@ -17,7 +17,7 @@ pub(super) struct ActiveLeases {
 }
 
 impl ActiveLeases {
-    pub(super) fn by(plan: &PlanDigest, held: Vec<ResourceKey>) -> Self {
+    pub(super) fn new(plan: &PlanDigest, held: Vec<ResourceKey>) -> Self {
         Self { granted: plan.leases.iter().cloned().collect(), held }
     }
 
@@ -27,7 +27,7 @@ impl ActiveLeases {
 
     /// A key is held here that `other` locks otherwise than `ours`, or may: why that keeps a session from turning.
     /// `theirs`: what `other` has published; `None` if nobody can read it.
-    pub(super) fn is_locked_otherwise(
+    pub(super) fn conflict_reason(
         &self,
         ours: &PlanDigest,
         other: &PeerSession,
@@ -35,11 +35,11 @@ impl ActiveLeases {
     ) -> Option<String> {
         let first = self.held.first()?;
         let clash = match theirs {
-            Some(theirs) => unlike_of_keys(ours, &self.held, theirs),
+            Some(theirs) => find_key_conflict(ours, &self.held, theirs),
             None => Some(first),
         };
         clash.map(|key| {
-            let key = shown::key(key);
+            let key = shown::redact_key(key);
             format!("{} locks key {key} otherwise, of which a client holds a lease here", other.gateway)
         })
     }

@@ -11,7 +11,7 @@ type RefusedRoutes = BTreeMap<String, BTreeSet<String>>;
 /// How many routes are named.
 const NAMED: usize = 20;
 
-pub(super) fn log(refused: &RefusedRoutes, mixed: MixedPlans) {
+pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlans) {
     if refused.is_empty() {
         info!("no gateway that was there before locks a route otherwise");
         return;
@@ -34,7 +34,7 @@ pub(super) fn log(refused: &RefusedRoutes, mixed: MixedPlans) {
 }
 
 /// The plan of `gateway` is too large and too different to compare each route with each.
-pub(super) fn unfinished(gateway: &str) {
+pub(super) fn log_incomplete_comparison(gateway: &str) {
     warn!(
         code = "FG0550",
         gateway,

@@ -40,20 +40,20 @@ struct Case {
 }
 
 impl Case {
-    fn of(changes: &[(&str, &str)]) -> Self {
+    fn new(changes: &[(&str, &str)]) -> Self {
         let gateway = gateway(changes);
-        let agreement = PlanCompat::of(&gateway, Metrics::of_gateway(&gateway));
-        let accord = agreement.accord(&gateway.serving);
+        let agreement = PlanCompat::new(&gateway, Metrics::for_gateway(&gateway));
+        let accord = agreement.route_verdicts(&gateway.serving);
         Self { agreement, accord }
     }
 
-    fn judged(&self, ours: &PlanPublication, others: &[PeerSession]) -> [RouteStatus; 2] {
-        self.agreement.judge(OURS, ours, others);
-        self.standings()
+    fn judge(&self, ours: &PlanPublication, others: &[PeerSession]) -> [RouteStatus; 2] {
+        self.agreement.evaluate(OURS, ours, others);
+        self.statuses()
     }
 
-    fn standings(&self) -> [RouteStatus; 2] {
-        [RouteId(0), RouteId(1)].map(|route| self.accord.standing(OURS, route))
+    fn statuses(&self) -> [RouteStatus; 2] {
+        [RouteId(0), RouteId(1)].map(|route| self.accord.route_status(OURS, route))
     }
 }
 
@@ -63,59 +63,61 @@ fn refused(by: &str) -> RouteStatus {
 
 #[test]
 fn the_younger_one_gives_way_by_the_routes_that_are_unlike() {
-    let (case, ours, theirs) = (Case::of(&[]), published(&[]), published(&[PAY]));
-    assert_eq!(case.standings(), [RouteStatus::Unknown, RouteStatus::Unknown], "nobody has looked yet");
+    let (case, ours, theirs) = (Case::new(&[]), published(&[]), published(&[PAY]));
+    assert_eq!(case.statuses(), [RouteStatus::Unknown, RouteStatus::Unknown], "nobody has looked yet");
     let [older, younger] =
         [PublishOrder::Older, PublishOrder::Younger].map(|age| other("gw-2", age, &theirs));
-    assert_eq!(case.judged(&ours, &[younger]), [RouteStatus::Compatible, RouteStatus::Compatible]);
-    assert_eq!(case.judged(&ours, &[older]), [refused("gw-2"), RouteStatus::Compatible]);
-    assert_eq!(case.accord.standing(OURS + 1, RouteId(1)), RouteStatus::Unknown, "of another session");
-    case.agreement.ended(OURS);
-    assert_eq!(case.standings(), [RouteStatus::Unknown, RouteStatus::Unknown]);
+    assert_eq!(case.judge(&ours, &[younger]), [RouteStatus::Compatible, RouteStatus::Compatible]);
+    assert_eq!(case.judge(&ours, &[older]), [refused("gw-2"), RouteStatus::Compatible]);
+    assert_eq!(case.accord.route_status(OURS + 1, RouteId(1)), RouteStatus::Unknown, "of another session");
+    case.agreement.end_session(OURS);
+    assert_eq!(case.statuses(), [RouteStatus::Unknown, RouteStatus::Unknown]);
 }
 
 #[test]
 fn what_cannot_be_compared_counts_as_unlike_unless_it_gives_way_itself() {
-    let (case, ours) = (Case::of(&[]), published(&[]));
+    let (case, ours) = (Case::new(&[]), published(&[]));
     let of = |age, says| PeerSession { gateway: "gw-2".to_owned(), age, says };
-    let newer = PlanPublication::of(br#"{"format": 2}"#.to_vec());
+    let newer = PlanPublication::from_bytes(br#"{"format": 2}"#.to_vec());
     let all = [refused("gw-2"), refused("gw-2")];
     for says in [PeerPlan::Published(newer), PeerPlan::Unreadable("torn".to_owned()), PeerPlan::Incompatible]
     {
         let younger = [RouteStatus::Compatible, RouteStatus::Compatible];
-        assert_eq!(case.judged(&ours, &[of(PublishOrder::Younger, says.clone())]), younger);
-        assert_eq!(case.judged(&ours, &[of(PublishOrder::Older, says.clone())]), all);
-        assert_eq!(case.judged(&ours, &[of(PublishOrder::Legacy, says)]), all);
+        assert_eq!(case.judge(&ours, &[of(PublishOrder::Younger, says.clone())]), younger);
+        assert_eq!(case.judge(&ours, &[of(PublishOrder::Older, says.clone())]), all);
+        assert_eq!(case.judge(&ours, &[of(PublishOrder::Legacy, says)]), all);
     }
 }
 
 #[test]
 fn who_allows_it_agrees_with_everybody() {
-    let (case, ours) = (Case::of(&[ALLOWED]), published(&[]));
+    let (case, ours) = (Case::new(&[ALLOWED]), published(&[]));
     let older = other("gw-2", PublishOrder::Older, &published(&[PAY]));
-    assert_eq!(case.judged(&ours, &[older]), [RouteStatus::Compatible, RouteStatus::Compatible]);
-    case.agreement.turn_to(&gateway(&[]));
-    assert_eq!(case.standings(), [refused("gw-2"), RouteStatus::Compatible]);
+    assert_eq!(case.judge(&ours, &[older]), [RouteStatus::Compatible, RouteStatus::Compatible]);
+    case.agreement.set_config(&gateway(&[]));
+    assert_eq!(case.statuses(), [refused("gw-2"), RouteStatus::Compatible]);
 }
 
 /// From the moment of its turn a session is younger than all others: what it serves nobody else may be about to.
 #[test]
 fn a_plan_takes_the_place_of_another_one_where_nobody_disagrees_about_what_goes_on() {
-    let (case, ours, next) = (Case::of(&[]), published(&[]), published(&[BOOKED]));
+    let (case, ours, next) = (Case::new(&[]), published(&[]), published(&[BOOKED]));
     let pay = other("gw-2", PublishOrder::Younger, &published(&[PAY]));
-    case.judged(&ours, slice::from_ref(&pay));
-    let why =
-        case.agreement.turns(OURS, &ours, &next, slice::from_ref(&pay)).expect_err("gw-2 would serve `pay`");
+    case.judge(&ours, slice::from_ref(&pay));
+    let why = case
+        .agreement
+        .begin_switch(OURS, &ours, &next, slice::from_ref(&pay))
+        .expect_err("gw-2 would serve `pay`");
     assert!(why.contains("gw-2") && why.contains("pay"), "{why}");
-    assert_eq!(case.standings(), [RouteStatus::Compatible, RouteStatus::Compatible], "nothing has changed");
+    assert_eq!(case.statuses(), [RouteStatus::Compatible, RouteStatus::Compatible], "nothing has changed");
     // About what does not go on anybody may disagree: it is over.
     let book = other("gw-2", PublishOrder::Younger, &published(&[BOOKED]));
-    assert_eq!(case.agreement.turns(OURS, &ours, &next, &[book]), Ok(()));
-    assert_eq!(case.standings(), [RouteStatus::Compatible, RouteStatus::Unknown]);
+    assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[book]), Ok(()));
+    assert_eq!(case.statuses(), [RouteStatus::Compatible, RouteStatus::Unknown]);
     // What is refused may go on being refused.
     let older = other("gw-3", PublishOrder::Older, &published(&[PAY]));
-    case.judged(&ours, &[older.clone(), pay.clone()]);
-    assert_eq!(case.agreement.turns(OURS, &ours, &next, &[older, pay]), Ok(()));
+    case.judge(&ours, &[older.clone(), pay.clone()]);
+    assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[older, pay]), Ok(()));
 }
 
 /// For as long as clients hold keys, nobody else locks them otherwise because a session has published another plan.
@@ -125,16 +127,17 @@ fn a_key_that_a_client_holds_keeps_a_session_from_becoming_the_younger_one() {
     let permits = |count| format!("\"book/{{path.id}}\", permits: {count}");
     let (three, four) = (permits(3), permits(4));
     let [three, four] = [&three, &four].map(|fence| ("\"book/{path.id}\"", fence.as_str()));
-    let case = Case::of(&[leased, three]);
+    let case = Case::new(&[leased, three]);
     let [ours, next, without] = [&[leased, three][..], &[leased, four], &[BOOKED]].map(gateway);
-    let [ours, next, without] = [&ours, &next, &without]
-        .map(|plan| (PlanDigest::of(&plan.serving, plan.leases.as_ref()), PlanCompat::publication(plan)));
+    let [ours, next, without] = [&ours, &next, &without].map(|plan| {
+        (PlanDigest::from_plan(&plan.serving, plan.leases.as_ref()), PlanCompat::publication(plan))
+    });
     let book = other("gw-2", PublishOrder::Younger, &published(&[leased, four]));
     let key = |text| ResourceKey::parse(text).expect("a key");
     let turns = |next: &(PlanDigest, PlanPublication), held: &[&'static str]| {
-        case.agreement.leases(&next.0, held.iter().map(|text| key(text)).collect());
-        case.judged(&ours.1, slice::from_ref(&book));
-        case.agreement.turns(OURS, &ours.1, &next.1, slice::from_ref(&book))
+        case.agreement.set_leases(&next.0, held.iter().map(|text| key(text)).collect());
+        case.judge(&ours.1, slice::from_ref(&book));
+        case.agreement.begin_switch(OURS, &ours.1, &next.1, slice::from_ref(&book))
     };
     // The fleet changes from three permits to four: nobody waits for anybody.
     assert_eq!(turns(&next, &[]), Ok(()));
@@ -144,15 +147,15 @@ fn a_key_that_a_client_holds_keeps_a_session_from_becoming_the_younger_one() {
         assert!(why.contains("gw-2") && why.contains("book/7"), "{why}");
     }
     let unreadable = PeerSession { says: PeerPlan::Unreadable("torn".to_owned()), ..book };
-    let leased = ActiveLeases::by(&ours.0, vec![key("shelf/7")]);
-    assert!(leased.is_locked_otherwise(&ours.0, &unreadable, None).is_some(), "nobody knows");
+    let leased = ActiveLeases::new(&ours.0, vec![key("shelf/7")]);
+    assert!(leased.conflict_reason(&ours.0, &unreadable, None).is_some(), "nobody knows");
 }
 
 /// What is granted at any moment is nobody else's, and what is withdrawn is a matter of those who hold it yet.
 #[test]
 fn a_pattern_that_is_granted_keeps_a_session_from_becoming_the_younger_one() {
     let leased = ("upstreams:\n", LEASES);
-    let case = Case::of(&[leased]);
+    let case = Case::new(&[leased]);
     let (ours, next) = (published(&[leased]), published(&[leased, PAY]));
     let permits = ("\"book/{path.id}\"", "\"book/{path.id}\", permits: 3");
     let book = other(
@@ -160,10 +163,11 @@ fn a_pattern_that_is_granted_keeps_a_session_from_becoming_the_younger_one() {
         PublishOrder::Younger,
         &published(&[("path: \"/book/{id}\"", "path: \"/page/{id}\""), permits]),
     );
-    case.judged(&ours, slice::from_ref(&book));
-    let why = case.agreement.turns(OURS, &ours, &next, slice::from_ref(&book)).expect_err("it is granted");
+    case.judge(&ours, slice::from_ref(&book));
+    let why =
+        case.agreement.begin_switch(OURS, &ours, &next, slice::from_ref(&book)).expect_err("it is granted");
     assert!(why.contains("leases of book/*"), "{why}");
     let bare = gateway(&[PAY]);
-    case.agreement.leases(&PlanDigest::of(&bare.serving, None), Vec::new());
-    assert_eq!(case.agreement.turns(OURS, &ours, &next, &[book]), Ok(()));
+    case.agreement.set_leases(&PlanDigest::from_plan(&bare.serving, None), Vec::new());
+    assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[book]), Ok(()));
 }

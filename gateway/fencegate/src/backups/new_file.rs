@@ -48,7 +48,7 @@ impl AtomicFile {
             return Err(WriteBackupError::Exists { path: path.display().to_string() });
         }
         // Only its owner may read the file: it contains answers to clients.
-        let made = Builder::new().prefix(".fencegate-backup-").tempfile_in(folder(path));
+        let made = Builder::new().prefix(".fencegate-backup-").tempfile_in(parent_folder(path));
         let file = made.map_err(|source| WriteBackupError::io(path, source))?;
         Ok(Self { file, path: path.to_owned(), existing })
     }
@@ -71,11 +71,11 @@ impl AtomicFile {
             io::ErrorKind::AlreadyExists => WriteBackupError::Exists { path: path.display().to_string() },
             _ => WriteBackupError::io(&path, failed.error),
         })?;
-        synced_folder(&path).map_err(|source| WriteBackupError::io(&path, source))?;
+        sync_folder(&path).map_err(|source| WriteBackupError::io(&path, source))?;
         Ok(header)
     }
 
-    fn has_room(&self, bytes: usize) -> io::Result<()> {
+    fn check_space(&self, bytes: usize) -> io::Result<()> {
         let disk = fstatvfs(self.file.as_file())?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         // Some file systems count nothing and report no free space.
@@ -89,7 +89,7 @@ impl AtomicFile {
 
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.has_room(bytes.len())?;
+        self.check_space(bytes.len())?;
         self.file.write(bytes)
     }
 
@@ -105,11 +105,11 @@ impl WriteBackupError {
 }
 
 /// A name without a folder means the current folder.
-pub(super) fn folder(path: &Path) -> &Path {
+pub(super) fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Makes sure that the names in the folder of this file are on the disk.
-pub(super) fn synced_folder(path: &Path) -> io::Result<()> {
-    File::open(folder(path))?.sync_all()
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(parent_folder(path))?.sync_all()
 }

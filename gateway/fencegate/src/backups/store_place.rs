@@ -16,13 +16,13 @@ use fencegate_guard::store::{
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempPath;
 
-use super::new_file::{OverwritePolicy, folder, synced_folder};
+use super::new_file::{OverwritePolicy, parent_folder, sync_folder};
 
 /// The place of a store. As long as this exists, no guard starts on the store in it.
 pub struct RestoreTarget {
     path: PathBuf,
     /// The old store, locked as a guard locks it.
-    old: Option<File>,
+    existing: Option<File>,
     /// How far the old store had come.
     known: Option<ExistingStore>,
 }
@@ -64,21 +64,21 @@ pub enum RestoreError {
 impl RestoreTarget {
     /// # Errors
     /// An old store is in the place and must stay, or somebody uses it.
-    pub fn take(path: &Path, existing: OverwritePolicy) -> Result<Self, RestoreError> {
+    pub fn open(path: &Path, existing: OverwritePolicy) -> Result<Self, RestoreError> {
         if path.symlink_metadata().is_ok() {
             if existing == OverwritePolicy::Keep {
                 return Err(RestoreError::Exists { path: path.display().to_string() });
             }
-            let (old, known) = held(path)?;
-            return Ok(Self { path: path.to_owned(), old: Some(old), known });
+            let (old, known) = lock_existing(path)?;
+            return Ok(Self { path: path.to_owned(), existing: Some(old), known });
         }
         // A command that was killed amid its last steps has left nothing here, and the store under its other name.
-        let newest = newest_aside(path).map_err(|source| RestoreError::io(path, source))?;
+        let newest = newest_replaced_number(path).map_err(|source| RestoreError::io(path, source))?;
         let known = match newest {
-            Some(number) => held(&aside(path, number))?.1,
+            Some(number) => lock_existing(&replaced_path(path, number))?.1,
             None => None,
         };
-        Ok(Self { path: path.to_owned(), old: None, known })
+        Ok(Self { path: path.to_owned(), existing: None, known })
     }
 
     /// Makes the store. When this returns, the store is in its place.
@@ -87,9 +87,9 @@ impl RestoreTarget {
     /// The backup is not complete, or the floor is below the newest token of the old store.
     pub fn restore(self, backup: &Path, restored: &RestoreOptions) -> Result<RestoredStore, RestoreError> {
         let name = self.path.display().to_string();
-        let restored = self.after_what_is_known(restored)?;
+        let restored = self.merge_known_limits(restored)?;
         let failed = |source| RestoreError::io(&self.path, source);
-        let new = self.unfinished()?;
+        let new = self.create_temp_path()?;
         let header = RedbStore::restore(&new, backup, &restored).map_err(|source| match source {
             RestoreStoreError::Floor { .. } => RestoreError::BelowBackup(source),
             RestoreStoreError::Backup(_) => {
@@ -97,21 +97,21 @@ impl RestoreTarget {
             }
             RestoreStoreError::Store(_) => RestoreError::Store { path: name.clone(), source },
         })?;
-        self.owned(&new).map_err(failed)?;
-        let aside = self.put_aside()?;
+        self.copy_owner(&new).map_err(failed)?;
+        let aside = self.move_aside()?;
         if let Err(failure) = new.persist_noclobber(&self.path) {
             // The old store comes back. If that fails as well, it stays under its other name.
-            aside.iter().for_each(|aside| drop(brought_back(aside, &self.path)));
+            aside.iter().for_each(|aside| drop(move_back(aside, &self.path)));
             return Err(failed(failure.error));
         }
-        synced_folder(&self.path).map_err(failed)?;
-        let closed_for = restored.closed_for(&header);
+        sync_folder(&self.path).map_err(failed)?;
+        let closed_for = restored.quarantine_length(&header);
         Ok(RestoredStore { header, aside, closed_for })
     }
 
     /// Raises the settings of the new store by what the old store knows. The new store lets in nothing that the old
     /// one has let in, and stays closed at least as long as a guard that starts on the old one.
-    fn after_what_is_known(&self, restored: &RestoreOptions) -> Result<RestoreOptions, RestoreError> {
+    fn merge_known_limits(&self, restored: &RestoreOptions) -> Result<RestoreOptions, RestoreError> {
         let Some(ExistingStore { path, header }) = &self.known else { return Ok(restored.clone()) };
         let (floor, highest) = (restored.floor, header.highest);
         if floor < highest {
@@ -122,12 +122,12 @@ impl RestoreTarget {
     }
 
     /// A temporary name for the new store. A file that a killed command has left there is removed.
-    fn unfinished(&self) -> Result<TempPath, RestoreError> {
-        let path = beside(&self.path, "restoring");
+    fn create_temp_path(&self) -> Result<TempPath, RestoreError> {
+        let path = path_with_suffix(&self.path, "restoring");
         let failed = |source| RestoreError::io(&path, source);
         match File::open(&path) {
             Ok(file) => {
-                at_rest(&file, &path)?;
+                lock_file(&file, &path)?;
                 fs::remove_file(&path).map_err(failed)?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -137,10 +137,10 @@ impl RestoreTarget {
     }
 
     /// Gives the store to the owner of the folder, who runs the guard. The user of this command may be root.
-    fn owned(&self, new: &Path) -> io::Result<()> {
-        let of = match &self.old {
+    fn copy_owner(&self, new: &Path) -> io::Result<()> {
+        let of = match &self.existing {
             Some(old) => old.metadata()?,
-            None => folder(&self.path).metadata()?,
+            None => parent_folder(&self.path).metadata()?,
         };
         let is = new.metadata()?;
         if (is.uid(), is.gid()) == (of.uid(), of.gid()) {
@@ -149,15 +149,15 @@ impl RestoreTarget {
         chown(new, Some(of.uid()), Some(of.gid()))
     }
 
-    fn put_aside(&self) -> Result<Option<PathBuf>, RestoreError> {
-        let Some(old) = &self.old else { return Ok(None) };
+    fn move_aside(&self) -> Result<Option<PathBuf>, RestoreError> {
+        let Some(old) = &self.existing else { return Ok(None) };
         let failed = |source| RestoreError::io(&self.path, source);
-        let newest = newest_aside(&self.path).map_err(failed)?;
-        let aside = aside(&self.path, newest.map_or(1, |newest| newest.saturating_add(1)));
+        let newest = newest_replaced_number(&self.path).map_err(failed)?;
+        let aside = replaced_path(&self.path, newest.map_or(1, |newest| newest.saturating_add(1)));
         if aside.symlink_metadata().is_ok() {
             return Err(RestoreError::io(&aside, io::ErrorKind::AlreadyExists.into()));
         }
-        is_there(old, &self.path)?;
+        check_same_file(old, &self.path)?;
         fs::rename(&self.path, &aside).map_err(failed)?;
         Ok(Some(aside))
     }
@@ -181,17 +181,17 @@ pub struct RestoredStore {
 }
 
 /// Locks a store that nobody uses, and reads how far it has come. Nobody can open it until the file is released.
-fn held(path: &Path) -> Result<(File, Option<ExistingStore>), RestoreError> {
+fn lock_existing(path: &Path) -> Result<(File, Option<ExistingStore>), RestoreError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|source| RestoreError::io(path, source))?;
-    let known = known(path)?;
-    at_rest(&file, path)?;
-    is_there(&file, path)?;
+    let known = read_existing(path)?;
+    lock_file(&file, path)?;
+    check_same_file(&file, path)?;
     Ok((file, known))
 }
 
 /// `None` for a damaged store: nothing can be read from it, and that is no reason to keep it.
-fn known(path: &Path) -> Result<Option<ExistingStore>, RestoreError> {
+fn read_existing(path: &Path) -> Result<Option<ExistingStore>, RestoreError> {
     let header = match RedbStore::open(path).and_then(|store| store.header()) {
         Ok(header) => Some(header),
         Err(StoreError::InUse { path }) => return Err(RestoreError::InUse { path }),
@@ -206,7 +206,7 @@ fn known(path: &Path) -> Result<Option<ExistingStore>, RestoreError> {
 }
 
 /// Locks the file of a store that nobody uses. Until the lock is released nobody can open the store.
-fn at_rest(file: &File, path: &Path) -> Result<(), RestoreError> {
+fn lock_file(file: &File, path: &Path) -> Result<(), RestoreError> {
     file.try_lock().map_err(|error| {
         let path = path.display().to_string();
         match error {
@@ -217,7 +217,7 @@ fn at_rest(file: &File, path: &Path) -> Result<(), RestoreError> {
 }
 
 /// A lock on a file does not keep others from its name, so the name may lead to another file by now.
-fn is_there(file: &File, path: &Path) -> Result<(), RestoreError> {
+fn check_same_file(file: &File, path: &Path) -> Result<(), RestoreError> {
     let failed = |source| RestoreError::io(path, source);
     let (held, named) = (file.metadata().map_err(failed)?, path.metadata().map_err(failed)?);
     match (held.dev(), held.ino()) == (named.dev(), named.ino()) {
@@ -227,28 +227,29 @@ fn is_there(file: &File, path: &Path) -> Result<(), RestoreError> {
 }
 
 /// Moves the old store back, but not over a file that has come to its place meanwhile.
-fn brought_back(aside: &Path, path: &Path) -> io::Result<()> {
+fn move_back(aside: &Path, path: &Path) -> io::Result<()> {
     Ok(renameat_with(CWD, aside, CWD, path, RenameFlags::NOREPLACE)?)
 }
 
 /// The largest number of a store that was moved aside from this place.
-fn newest_aside(path: &Path) -> io::Result<Option<u64>> {
+fn newest_replaced_number(path: &Path) -> io::Result<Option<u64>> {
     let mut newest = None;
-    for entry in fs::read_dir(folder(path))? {
+    for entry in fs::read_dir(parent_folder(path))? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
         let number = name.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
-        let of_ours = |number: &u64| aside(path, *number).file_name().is_some_and(|ours| *ours == *name);
+        let of_ours =
+            |number: &u64| replaced_path(path, *number).file_name().is_some_and(|ours| *ours == *name);
         newest = newest.max(number.filter(of_ours));
     }
     Ok(newest)
 }
 
-fn aside(path: &Path, number: u64) -> PathBuf {
-    beside(path, &format!("replaced-{number}"))
+fn replaced_path(path: &Path, number: u64) -> PathBuf {
+    path_with_suffix(path, &format!("replaced-{number}"))
 }
 
-fn beside(path: &Path, more: &str) -> PathBuf {
+fn path_with_suffix(path: &Path, more: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(more);

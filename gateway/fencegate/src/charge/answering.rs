@@ -14,41 +14,41 @@ use super::lease_client::{GatewayEndpoint, GatewayEndpoints};
 
 /// Lives as long as the runtime of the test.
 pub(super) struct FakeGateway {
-    door: GatewayEndpoint,
-    asked: Arc<AtomicUsize>,
+    endpoint: GatewayEndpoint,
+    requests: Arc<AtomicUsize>,
 }
 
 impl FakeGateway {
     /// `status` is the status of every answer. Answers have no body.
-    pub(super) async fn with(status: u16) -> Self {
+    pub(super) async fn start(status: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let host = listener.local_addr().expect("bound").to_string();
         let asked = Arc::<AtomicUsize>::default();
         let counted = asked.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(answers(client, status, counted.clone()));
+                tokio::spawn(serve(client, status, counted.clone()));
             }
         });
-        Self { door: GatewayEndpoint { host, speaks_tls: false }, asked }
+        Self { endpoint: GatewayEndpoint { host, speaks_tls: false }, requests: asked }
     }
 
-    pub(super) fn door(&self) -> GatewayEndpoint {
-        self.door.clone()
+    pub(super) fn endpoint(&self) -> GatewayEndpoint {
+        self.endpoint.clone()
     }
 
-    pub(super) fn alone(&self) -> GatewayEndpoints {
-        GatewayEndpoints { doors: vec![self.door()], bearer: None, secured: None }
+    pub(super) fn endpoints(&self) -> GatewayEndpoints {
+        GatewayEndpoints { endpoints: vec![self.endpoint()], bearer: None, secured: None }
     }
 
     /// The number of questions so far.
-    pub(super) fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
+    pub(super) fn request_count(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
     }
 }
 
 /// Answers questions without a body.
-async fn answers(client: TcpStream, status: u16, asked: Arc<AtomicUsize>) {
+async fn serve(client: TcpStream, status: u16, asked: Arc<AtomicUsize>) {
     let mut lines = BufReader::new(client).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if !line.is_empty() {

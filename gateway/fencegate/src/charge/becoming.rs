@@ -12,7 +12,7 @@ use fencegate_process::clock::{BootInstant, Clock, MachineClock};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::{
-    exit_code::{NOT_RUN, complain, misplaced},
+    exit_code::{NOT_RUN, print_error, refuse_manual_start},
     last_moments::KILLED_BEFORE,
 };
 
@@ -22,10 +22,10 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let until =
         arguments.next().and_then(|nanos| Some(BootInstant::from_nanos(nanos.to_str()?.parse().ok()?)));
     let (Some(parent), Some(until), Some(program)) = (parent, until, arguments.next()) else {
-        return misplaced();
+        return refuse_manual_start();
     };
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        complain(&format!("error: ask the kernel to end us with our parent: {error}"));
+        print_error(&format!("error: ask the kernel to end us with our parent: {error}"));
         return ExitCode::from(NOT_RUN);
     }
     // The parent may have died before the kernel was asked.
@@ -34,15 +34,15 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     // The machine may have stood still since the lock was granted.
     if MachineClock.now() + KILLED_BEFORE >= until {
-        complain("error: FG0622: the lock was over before the command could be started; nothing was run");
+        print_error("error: FG0622: the lock was over before the command could be started; nothing was run");
         return ExitCode::from(NOT_RUN);
     }
     let why = Command::new(&program).args(arguments).exec();
-    complain(&format!("error: FG0625: run `{}`: {why}", program.display()));
-    ExitCode::from(unstarted(&why))
+    print_error(&format!("error: FG0625: run `{}`: {why}", program.display()));
+    ExitCode::from(exec_error_code(&why))
 }
 
 /// The exit codes of `env(1)`.
-fn unstarted(why: &io::Error) -> u8 {
+fn exec_error_code(why: &io::Error) -> u8 {
     if why.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }

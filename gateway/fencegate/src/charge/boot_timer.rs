@@ -30,7 +30,7 @@ impl BootTimer {
     ///
     /// # Cancellation
     /// Dropping the future changes nothing: the next one sets the timer anew.
-    pub(super) async fn until(&self, at: BootInstant) -> io::Result<()> {
+    pub(super) async fn sleep_until(&self, at: BootInstant) -> io::Result<()> {
         // Zero would disarm the timer.
         let at = Duration::from_nanos(at.as_nanos().max(1));
         let at = Timespec { tv_sec: at.as_secs().cast_signed(), tv_nsec: i64::from(at.subsec_nanos()) };
@@ -60,7 +60,7 @@ mod tests {
         for at in
             [MachineClock.now() + Duration::from_millis(30), BootInstant::from_nanos(0), MachineClock.now()]
         {
-            timer.until(at).await.expect("a timer");
+            timer.sleep_until(at).await.expect("a timer");
             assert!(MachineClock.now() >= at);
         }
     }
@@ -69,7 +69,7 @@ mod tests {
     async fn one_that_was_given_up_is_set_anew() {
         let timer = BootTimer::new().expect("a descriptor");
         let far = MachineClock.now() + Duration::from_secs(60);
-        assert!(tokio::time::timeout(Duration::from_millis(10), timer.until(far)).await.is_err());
-        timer.until(MachineClock.now() + Duration::from_millis(10)).await.expect("a timer");
+        assert!(tokio::time::timeout(Duration::from_millis(10), timer.sleep_until(far)).await.is_err());
+        timer.sleep_until(MachineClock.now() + Duration::from_millis(10)).await.expect("a timer");
     }
 }

@@ -15,9 +15,9 @@ use super::{
 /// The command to run under a lock, and how often.
 #[derive(Debug)]
 pub struct RunLoop {
-    pub wanted: LockSpec,
-    pub charge: LockedCommand,
-    pub turns: Repeat,
+    pub spec: LockSpec,
+    pub command: LockedCommand,
+    pub repeat: Repeat,
 }
 
 /// Whether to ask for the key again when the command is over.
@@ -58,7 +58,7 @@ impl RunLoop {
     ///
     /// # Cancellation
     /// Must not be dropped while a command runs.
-    pub async fn goes_on(
+    pub async fn run(
         &self,
         house: &mut CommandRunner,
         source: &mut LockSource,
@@ -67,12 +67,12 @@ impl RunLoop {
         loop {
             told(RunProgress::Waiting);
             let lock = tokio::select! {
-                lock = source.take(&self.wanted) => lock?,
-                signal = house.asked_to_end() => return Err(RunCommandError::Interrupted(signal)),
+                lock = source.acquire(&self.spec) => lock?,
+                signal = house.wait_for_termination() => return Err(RunCommandError::Interrupted(signal)),
             };
             told(RunProgress::Holding(&lock));
-            let came = house.run(&self.charge, &lock).await;
-            lock.give_back().await;
+            let came = house.run(&self.command, &lock).await;
+            lock.release().await;
             let code = match came? {
                 CommandExit::Exited(code) => {
                     told(RunProgress::Exited(code));
@@ -83,19 +83,19 @@ impl RunLoop {
                     LOST
                 }
             };
-            if self.turns == Repeat::Once || house.is_ending().is_some() {
+            if self.repeat == Repeat::Once || house.termination_signal().is_some() {
                 return Ok(code);
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
-                _signal = house.asked_to_end() => return Ok(code),
+                _signal = house.wait_for_termination() => return Ok(code),
             }
         }
     }
 }
 
 impl RunCommandError {
-    pub fn code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::NoLock(AcquireLockError::Held(_)) => HELD_BY_ANOTHER,
             _ => NOT_RUN,

@@ -21,7 +21,7 @@ const HERE: [u8; 1] = *b"\n";
 
 /// Sends at once or not at all, so that nobody waits for a process that is stopped. The runtime's own `try_write`
 /// would first wait for a report that there is room.
-pub(super) fn say(socket: &OwnedWriteHalf, what: impl Display) {
+pub(super) fn send_message(socket: &OwnedWriteHalf, what: impl Display) {
     let socket: &tokio::net::UnixStream = socket.as_ref();
     send(socket, what.to_string().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
 }
@@ -40,7 +40,7 @@ pub(super) fn hand_over_input(socket: impl AsFd) -> io::Result<()> {
 }
 
 /// Reads the socket from standard input, and the command's input from the socket.
-pub(super) fn taken_over() -> io::Result<(UnixStream, OwnedFd)> {
+pub(super) fn receive_input() -> io::Result<(UnixStream, OwnedFd)> {
     let socket = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut with = RecvAncillaryBuffer::new(&mut room);

@@ -12,15 +12,15 @@ use rustix::{
 /// The descendants of a process, and the process group in which some of them can be signalled at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Descendants {
-    pub(super) of: Pid,
+    pub(super) root: Pid,
     /// A child that is spared, while its descendants are not. `None` once somebody has waited for it.
-    pub(super) but: Option<Pid>,
+    pub(super) excluded: Option<Pid>,
     pub(super) group: Option<Pid>,
 }
 
 impl Descendants {
     /// Asks all of them to end. Stopped processes are continued, so that they get the signal.
-    pub(super) fn ask(&self) {
+    pub(super) fn terminate(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
         }
@@ -32,14 +32,14 @@ impl Descendants {
     }
 
     /// True if one of them runs or can run. A dead process that nobody has waited for does not count.
-    pub(super) fn are_alive(&self) -> bool {
-        self.found().into_keys().any(is_alive)
+    pub(super) fn any_alive(&self) -> bool {
+        self.find_all().into_keys().any(is_alive)
     }
 
     /// The process has ended, and its id may belong to another process from now on. So no process with that id is
     /// spared.
-    pub(super) fn was_waited_for(&mut self, process: Pid) {
-        self.but = self.but.filter(|but| *but != process);
+    pub(super) fn remove(&mut self, process: Pid) {
+        self.excluded = self.excluded.filter(|but| *but != process);
     }
 
     fn signal(&self, signal: Signal) {
@@ -47,7 +47,7 @@ impl Descendants {
             // The process has ended, or belongs to another user, who must end it.
             kill_process_group(group, signal).ok();
         }
-        for (process, parent) in self.found() {
+        for (process, parent) in self.find_all() {
             if self.group.is_none_or(|group| getpgid(Some(process)) != Ok(group)) {
                 self.signal_one(process, parent, signal);
             }
@@ -59,7 +59,7 @@ impl Descendants {
     fn signal_one(&self, process: Pid, parent: Pid, signal: Signal) {
         let held = pidfd_open(process, PidfdFlags::empty());
         // An orphan has become the child of one of these.
-        let ours = [Some(parent), Some(self.of), self.but];
+        let ours = [Some(parent), Some(self.root), self.excluded];
         if !parent_of(process).is_some_and(|parent| ours.contains(&Some(parent))) {
             return;
         }
@@ -72,11 +72,11 @@ impl Descendants {
     }
 
     /// Each process, with the parent below which it was found.
-    fn found(&self) -> HashMap<Pid, Pid> {
-        let (mut found, mut look) = (HashMap::new(), vec![self.of]);
+    fn find_all(&self) -> HashMap<Pid, Pid> {
+        let (mut found, mut look) = (HashMap::new(), vec![self.root]);
         while let Some(process) = look.pop() {
             for child in children(process) {
-                if Some(child) != self.but && found.insert(child, process).is_some() {
+                if Some(child) != self.excluded && found.insert(child, process).is_some() {
                     continue;
                 }
                 look.push(child);
@@ -91,23 +91,23 @@ fn children(process: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{process}/task"));
     let lists = tasks.into_iter().flatten().flatten();
     let lists = lists.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_ascii_whitespace().filter_map(number).collect::<Vec<_>>()).collect()
+    lists.flat_map(|list| list.split_ascii_whitespace().filter_map(parse_pid).collect::<Vec<_>>()).collect()
 }
 
-fn number(text: &str) -> Option<Pid> {
+fn parse_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?)
 }
 
 fn is_alive(process: Pid) -> bool {
-    field(&stat(process), STATE).is_some_and(|state| !matches!(state, "Z" | "X"))
+    stat_field(&read_stat(process), STATE).is_some_and(|state| !matches!(state, "Z" | "X"))
 }
 
 fn parent_of(process: Pid) -> Option<Pid> {
-    number(field(&stat(process), PARENT)?)
+    parse_pid(stat_field(&read_stat(process), PARENT)?)
 }
 
 /// The text of proc_pid_stat(5). Empty if the process has ended.
-fn stat(process: Pid) -> String {
+fn read_stat(process: Pid) -> String {
     fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default()
 }
 
@@ -116,7 +116,7 @@ const STATE: usize = 0;
 const PARENT: usize = 1;
 
 /// The name in parentheses may contain any characters.
-fn field(said: &str, at: usize) -> Option<&str> {
+fn stat_field(said: &str, at: usize) -> Option<&str> {
     said.rsplit_once(") ")?.1.split(' ').nth(at)
 }
 
@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn state_and_parent_are_read_behind_any_name() {
         for (said, state, parent) in [("7 (a) Z) S 1 7", "S", "1"), ("7 (sh) Z 2 7", "Z", "2")] {
-            assert_eq!([field(said, STATE), field(said, PARENT)], [Some(state), Some(parent)]);
+            assert_eq!([stat_field(said, STATE), stat_field(said, PARENT)], [Some(state), Some(parent)]);
         }
-        assert_eq!(field("", STATE), None);
+        assert_eq!(stat_field("", STATE), None);
         assert_eq!(parent_of(getpid()), rustix::process::getppid());
     }
 
@@ -148,9 +148,9 @@ mod tests {
         let (mut stranger, mut parent) = (sleep(), sleep());
         let (process, of) = (Pid::from_child(&stranger), Pid::from_child(&parent));
         // The id of a process that never had this child.
-        let below = Descendants { of, but: None, group: None };
+        let below = Descendants { root: of, excluded: None, group: None };
         below.signal_one(process, of, Signal::TERM);
-        let ours = Descendants { of: getpid(), but: None, group: None };
+        let ours = Descendants { root: getpid(), excluded: None, group: None };
         ours.signal_one(process, getpid(), Signal::KILL);
         let ended = stranger.wait().expect("our own child").signal();
         assert_eq!(ended, Some(Signal::KILL.as_raw()), "it was asked to end");
@@ -162,11 +162,11 @@ mod tests {
     fn who_has_the_number_of_one_that_was_spared_is_not_spared() {
         let mut spared = Command::new("sleep").arg("60").spawn().expect("coreutils");
         let process = Pid::from_child(&spared);
-        let mut all = Descendants { of: getpid(), but: Some(process), group: None };
-        all.was_waited_for(getpid());
-        assert!(!all.found().contains_key(&process));
-        all.was_waited_for(process);
-        assert!(all.found().contains_key(&process));
+        let mut all = Descendants { root: getpid(), excluded: Some(process), group: None };
+        all.remove(getpid());
+        assert!(!all.find_all().contains_key(&process));
+        all.remove(process);
+        assert!(all.find_all().contains_key(&process));
         spared.kill().expect("our own child");
         spared.wait().expect("our own child");
     }
@@ -179,15 +179,17 @@ mod tests {
         let mut line = String::new();
         BufReader::new(shell.stdout.take().expect("piped")).read_line(&mut line).expect("the line");
         let of = Pid::from_child(&shell);
-        let below = Descendants { of, but: None, group: None };
-        assert!(below.are_alive());
+        let below = Descendants { root: of, excluded: None, group: None };
+        assert!(below.any_alive());
         below.kill();
         let late = Instant::now() + Duration::from_secs(10);
-        while below.are_alive() && Instant::now() < late {
+        while below.any_alive() && Instant::now() < late {
             std::thread::yield_now();
         }
-        assert!(!below.are_alive());
+        assert!(!below.any_alive());
         shell.wait().expect("our own child");
-        assert!(!Descendants { of: getpid(), but: Some(of), group: None }.found().contains_key(&of));
+        assert!(
+            !Descendants { root: getpid(), excluded: Some(of), group: None }.find_all().contains_key(&of)
+        );
     }
 }

@@ -12,12 +12,12 @@ pub const HELD_BY_ANOTHER: u8 = 124;
 pub const NOT_RUN: u8 = 125;
 
 /// Does not fail if nobody reads it.
-pub(super) fn complain(text: &str) {
+pub(super) fn print_error(text: &str) {
     write_stderr(format!("{text}\n").as_bytes()).ok();
 }
 
 /// The answer to a user who starts an inner process by hand.
-pub(super) fn misplaced() -> ExitCode {
-    complain("error: this is a part of a command under a lock, which starts it by itself");
+pub(super) fn refuse_manual_start() -> ExitCode {
+    print_error("error: this is a part of a command under a lock, which starts it by itself");
     ExitCode::from(NOT_RUN)
 }

@@ -44,8 +44,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl ZooKeeperLockSource {
     /// `ttl`: how long the lock outlives this process. Default: the session timeout of the policy.
-    pub fn of(plan: GatewayPlan, ttl: Option<Duration>) -> Self {
-        let mut options = ConnectOptions::of_policy(&plan.zookeeper, &name());
+    pub fn new(plan: GatewayPlan, ttl: Option<Duration>) -> Self {
+        let mut options = ConnectOptions::from_policy(&plan.zookeeper, &holder_name());
         options.session_timeout = ttl.unwrap_or(options.session_timeout);
         Self { plan: Arc::new(plan), options, client: None }
     }
@@ -57,19 +57,19 @@ impl ZooKeeperLockSource {
         RenewalSchedule { proves, interval: ZooKeeperSettings::heartbeat(timeout) }
     }
 
-    pub(super) async fn take(&mut self, wanted: &LockSpec) -> Result<DirectLock, AcquireLockError> {
+    pub(super) async fn acquire(&mut self, wanted: &LockSpec) -> Result<DirectLock, AcquireLockError> {
         let late = match wanted.wait {
             WaitPolicy::For(wait) => Some(Instant::now() + wait),
             WaitPolicy::Forever => None,
         };
         loop {
             let left = late.map_or(LONGEST_WAIT, |late| late.saturating_duration_since(Instant::now()));
-            let why = match self.ask(wanted, left).await {
+            let why = match self.request_lock(wanted, left).await {
                 Ok(held) => return Ok(DirectLock(held)),
                 Err(why) => why,
             };
             let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
-            match refusal(&wanted.key, why) {
+            match acquire_error(&wanted.key, why) {
                 AcquireLockError::Held(_) | AcquireLockError::Unavailable { .. } if again => {
                     sleep(PAUSE).await
                 }
@@ -78,13 +78,13 @@ impl ZooKeeperLockSource {
         }
     }
 
-    async fn ask(&mut self, wanted: &LockSpec, wait: Duration) -> Result<LockGuard, Error> {
+    async fn request_lock(&mut self, wanted: &LockSpec, wait: Duration) -> Result<LockGuard, Error> {
         let client = match self.client.take() {
             Some(client) => client,
             None => Client::connect(self.options.clone()).await?,
         };
         let client = self.client.insert(client);
-        let KeyPlacement { site, delay } = KeyPlacement::of(&self.plan, &wanted.key);
+        let KeyPlacement { site, delay } = KeyPlacement::new(&self.plan, &wanted.key);
         let key = wanted.key.as_str();
         let ask = match wanted.access {
             Access::Exclusive => client.lock(key),
@@ -100,7 +100,7 @@ impl ZooKeeperLockSource {
         }
         let ask = match wanted.permits {
             Some(permits) => ask.wait(wait).permits(permits),
-            None => ask.wait(wait).at(site),
+            None => ask.wait(wait).at_site(site),
         };
         delay.into_iter().fold(ask, |ask, delay| ask.delay(delay)).await
     }
@@ -114,7 +114,7 @@ impl ZooKeeperLockSource {
 }
 
 impl KeyPlacement {
-    fn of(plan: &GatewayPlan, key: &ResourceKey) -> Self {
+    fn new(plan: &GatewayPlan, key: &ResourceKey) -> Self {
         let serving = &plan.serving;
         let routes = serving.routes.routes().iter();
         let fences = routes.filter_map(|route| Some((route.fence.as_ref()?.site_of(key)?, route.upstream)));
@@ -127,22 +127,22 @@ impl KeyPlacement {
 }
 
 impl DirectLock {
-    pub(super) fn shown(&self) -> CommandLockInfo {
+    pub(super) fn info(&self) -> CommandLockInfo {
         let token = self.0.token();
         let permit = self.0.permit().map(|permit| permit.number().into());
         CommandLockInfo { token: token.to_string(), number: token.number(), lease: None, permit }
     }
 
-    pub(super) fn stands(&self) -> LockStatus {
-        self.0.proven_until().map_or(LockStatus::Lost, LockStatus::Proven)
+    pub(super) fn status(&self) -> LockStatus {
+        self.0.valid_until().map_or(LockStatus::Lost, LockStatus::Proven)
     }
 
-    pub(super) fn give_back(self) {
+    pub(super) fn release(self) {
         self.0.release();
     }
 }
 
-fn refusal(key: &ResourceKey, why: Error) -> AcquireLockError {
+fn acquire_error(key: &ResourceKey, why: Error) -> AcquireLockError {
     let key = key.clone();
     match why {
         Error::Locked => AcquireLockError::Held(key),
@@ -156,7 +156,7 @@ fn refusal(key: &ResourceKey, why: Error) -> AcquireLockError {
 }
 
 /// The name of the holder that operators see: `lock.<machine>.<process>`.
-fn name() -> String {
+fn holder_name() -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     format!("lock.{}.{}", host_name().chars().map(plain).collect::<String>(), process::id())
 }

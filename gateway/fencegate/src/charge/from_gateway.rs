@@ -28,15 +28,15 @@ pub struct GatewayLeaseSource {
     /// A note that others see when they ask who holds the lock.
     note: Option<String>,
     /// A lease that was requested and has not reached the caller yet.
-    open: Option<LeaseRef>,
+    open_lease: Option<LeaseRef>,
 }
 
 /// A lease that a gateway holds for this process.
 #[derive(Debug)]
 pub(super) struct RemoteLease {
-    shown: CommandLockInfo,
+    info: CommandLockInfo,
     lease: LeaseRef,
-    stands: watch::Receiver<LockStatus>,
+    status: watch::Receiver<LockStatus>,
     renewals: RenewalSchedule,
     gateways: GatewayEndpoints,
     /// The tasks that renew and watch the lease, as long as this lives.
@@ -53,22 +53,22 @@ const RENEWAL: Duration = Duration::from_secs(1);
 const WATCH: u64 = 20;
 
 impl GatewayLeaseSource {
-    pub fn of(gateways: GatewayEndpoints, ttl: Option<Duration>, note: Option<String>) -> Self {
-        let client = LeaseClient::of(&gateways);
-        Self { gateways, client, ttl, note, open: None }
+    pub fn new(gateways: GatewayEndpoints, ttl: Option<Duration>, note: Option<String>) -> Self {
+        let client = LeaseClient::new(&gateways);
+        Self { gateways, client, ttl, note, open_lease: None }
     }
 
-    pub(super) async fn take(&mut self, wanted: &LockSpec) -> Result<RemoteLease, AcquireLockError> {
+    pub(super) async fn acquire(&mut self, wanted: &LockSpec) -> Result<RemoteLease, AcquireLockError> {
         let late = match wanted.wait {
             WaitPolicy::For(wait) => Some(Instant::now() + wait),
             WaitPolicy::Forever => None,
         };
         loop {
-            let refused = match self.attempt(wanted, late).await {
+            let refused = match self.try_acquire(wanted, late).await {
                 Ok(held) => return Ok(held),
                 Err(refused) => refused,
             };
-            self.forget().await;
+            self.release_open().await;
             let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
             match refused {
                 AcquireLockError::Unavailable { .. } if again => sleep(PAUSE).await,
@@ -78,7 +78,7 @@ impl GatewayLeaseSource {
     }
 
     /// Waits in line with one lease.
-    async fn attempt(
+    async fn try_acquire(
         &mut self,
         wanted: &LockSpec,
         late: Option<Instant>,
@@ -95,15 +95,17 @@ impl GatewayLeaseSource {
         }
         // A request that does not wait is answered at once.
         let in_line = left() != Some(Duration::ZERO);
-        let mut told = self.client.asks(&body, in_line, ANSWER).await;
+        let mut told = self.client.request(&body, in_line, ANSWER).await;
         loop {
-            let (lease, sent) = document(key, told)?;
-            let name = LeaseRef::of(&lease).or(self.open.take()).ok_or_else(|| unavailable(key, "no id"))?;
-            self.open = Some(name.clone());
+            let (lease, sent) = into_document(key, told)?;
+            let name = LeaseRef::from_document(&lease)
+                .or(self.open_lease.take())
+                .ok_or_else(|| unavailable(key, "no id"))?;
+            self.open_lease = Some(name.clone());
             match lease.state.as_str() {
                 HELD => {
-                    let (lease, sent) = self.renewed(key, &name, lease, sent).await?;
-                    return self.held(key, name, &lease, sent);
+                    let (lease, sent) = self.ensure_fresh(key, &name, lease, sent).await?;
+                    return self.hold_lease(key, name, &lease, sent);
                 }
                 WAITING => {}
                 _ if lease.why.as_deref() == Some("locked") => {
@@ -114,12 +116,12 @@ impl GatewayLeaseSource {
             if left() == Some(Duration::ZERO) {
                 return Err(AcquireLockError::Held(key.clone()));
             }
-            told = self.stands_in_line(&name, &lease, left()).await;
+            told = self.wait_in_queue(&name, &lease, left()).await;
         }
     }
 
     /// Returns when the lease has changed, or when it is time for a renewal, whose answer also tells the state.
-    async fn stands_in_line(
+    async fn wait_in_queue(
         &mut self,
         name: &LeaseRef,
         lease: &LeaseDocument,
@@ -130,22 +132,20 @@ impl GatewayLeaseSource {
         if seconds == 0 {
             sleep(turn.min(PAUSE)).await;
         } else {
-            let told = self
-                .client
-                .watches(name, lease.revision, seconds, Duration::from_secs(seconds) + ANSWER)
-                .await;
+            let told =
+                self.client.watch(name, lease.revision, seconds, Duration::from_secs(seconds) + ANSWER).await;
             if let LeaseResponse::Lease(now, _) = &told
                 && now.state != WAITING
             {
                 return told;
             }
         }
-        self.client.renews(name, ANSWER).await
+        self.client.renew(name, ANSWER).await
     }
 
     /// The document of a lease of which enough is left for a command. The promised time counts from the question, which
     /// may have waited for longer than that. Then one renewal comes first.
-    async fn renewed(
+    async fn ensure_fresh(
         &mut self,
         key: &ResourceKey,
         name: &LeaseRef,
@@ -156,14 +156,14 @@ impl GatewayLeaseSource {
         if (sent + promised).since(MachineClock.now()) > promised / 2 {
             return Ok((lease, sent));
         }
-        let (lease, sent) = document(key, self.client.renews(name, ANSWER).await)?;
-        if until(&standing(&lease, sent)) <= MachineClock.now() {
+        let (lease, sent) = into_document(key, self.client.renew(name, ANSWER).await)?;
+        if proven_until(&lease_status(&lease, sent)) <= MachineClock.now() {
             return Err(unavailable(key, "the lease was over before the command could be started"));
         }
         Ok((lease, sent))
     }
 
-    fn held(
+    fn hold_lease(
         &mut self,
         key: &ResourceKey,
         lease: LeaseRef,
@@ -173,46 +173,53 @@ impl GatewayLeaseSource {
         let (Some(token), Some(number)) = (document.token, document.number) else {
             return Err(unavailable(key, "a lease without a token"));
         };
-        self.open = None;
+        self.open_lease = None;
         let (lease_id, permit) = (Some(lease.id.clone()), document.permit.map(u32::from));
         let shown = CommandLockInfo { token: token.to_string(), number, lease: lease_id, permit };
-        let stands = standing(document, sent);
-        let renewals = RenewalSchedule::of_lease(until(&stands).since(MachineClock.now()));
+        let stands = lease_status(document, sent);
+        let renewals = RenewalSchedule::for_lease(proven_until(&stands).since(MachineClock.now()));
         let (told, stands) = watch::channel(stands);
         let mut renewed = JoinSet::new();
-        renewed.spawn(renew(LeaseClient::of(&self.gateways), lease.clone(), told.clone()));
-        renewed.spawn(watch(LeaseClient::of(&self.gateways), lease.clone(), told, document.revision));
-        Ok(RemoteLease { shown, lease, stands, renewals, gateways: self.gateways.clone(), _renewed: renewed })
+        renewed.spawn(run_renewals(LeaseClient::new(&self.gateways), lease.clone(), told.clone()));
+        renewed.spawn(run_watch(LeaseClient::new(&self.gateways), lease.clone(), told, document.revision));
+        Ok(RemoteLease {
+            info: shown,
+            lease,
+            status: stands,
+            renewals,
+            gateways: self.gateways.clone(),
+            _renewed: renewed,
+        })
     }
 
     /// Releases a lease under which nobody works.
-    async fn forget(&mut self) {
-        if let Some(lease) = self.open.take() {
-            self.client.gives_back(&lease, ANSWER).await;
+    async fn release_open(&mut self) {
+        if let Some(lease) = self.open_lease.take() {
+            self.client.release(&lease, ANSWER).await;
         }
     }
 
     pub(super) async fn close(mut self) {
-        self.forget().await;
+        self.release_open().await;
     }
 }
 
 /// Renews the lease until a gateway says that it is gone.
-async fn renew(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>) {
+async fn run_renewals(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>) {
     let mut unheard = 0;
     loop {
-        let left = until(&told.borrow()).since(MachineClock.now());
-        sleep(pause(left, unheard)).await;
+        let left = proven_until(&told.borrow()).since(MachineClock.now());
+        sleep(renewal_pause(left, unheard)).await;
         if *told.borrow() == LockStatus::Lost {
             return;
         }
         let patience = RENEWAL.min(left / 3).max(Duration::from_millis(200));
-        match client.renews(&lease, patience).await {
+        match client.renew(&lease, patience).await {
             LeaseResponse::Lease(document, sent) => {
                 unheard = 0;
-                tell(&told, standing(&document, sent));
+                publish_status(&told, lease_status(&document, sent));
             }
-            LeaseResponse::Refused(..) => return tell(&told, LockStatus::Lost),
+            LeaseResponse::Refused(..) => return publish_status(&told, LockStatus::Lost),
             // The proof that there is ends by itself.
             LeaseResponse::NoAnswer(_) => unheard += 1,
         }
@@ -221,7 +228,7 @@ async fn renew(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<Loc
 
 /// The pause between two renewals: a sixth of the time that is proven. The grace of the command takes half of that
 /// time, and an answer may be lost. When nothing is proven any more, the pause doubles with each unanswered question.
-fn pause(left: Duration, unheard: u32) -> Duration {
+fn renewal_pause(left: Duration, unheard: u32) -> Duration {
     let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
     let unheard = if left.is_zero() { unheard } else { 0 };
     let backed_off = shortest.saturating_mul(1_u32.checked_shl(unheard).unwrap_or(u32::MAX));
@@ -229,14 +236,14 @@ fn pause(left: Duration, unheard: u32) -> Duration {
 }
 
 /// Learns at once that the lease is over or that its holder is asked to release it.
-async fn watch(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>, mut seen: u64) {
+async fn run_watch(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>, mut seen: u64) {
     loop {
-        match client.watches(&lease, seen, WATCH, Duration::from_secs(WATCH) + ANSWER).await {
+        match client.watch(&lease, seen, WATCH, Duration::from_secs(WATCH) + ANSWER).await {
             LeaseResponse::Lease(document, sent) => {
                 seen = document.revision;
-                tell(&told, standing(&document, sent));
+                publish_status(&told, lease_status(&document, sent));
             }
-            LeaseResponse::Refused(..) => tell(&told, LockStatus::Lost),
+            LeaseResponse::Refused(..) => publish_status(&told, LockStatus::Lost),
             LeaseResponse::NoAnswer(_) => sleep(PAUSE).await,
         }
         if *told.borrow() == LockStatus::Lost {
@@ -246,9 +253,9 @@ async fn watch(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<Loc
 }
 
 /// A lost lock never comes back, and a late answer never shortens the proof.
-fn tell(told: &watch::Sender<LockStatus>, news: LockStatus) {
+fn publish_status(told: &watch::Sender<LockStatus>, news: LockStatus) {
     told.send_modify(|stands| {
-        let until = until(stands).max(until(&news));
+        let until = proven_until(stands).max(proven_until(&news));
         *stands = match (&*stands, news) {
             (LockStatus::Lost, _) | (_, LockStatus::Lost) => LockStatus::Lost,
             (LockStatus::Revoked(_), _) | (_, LockStatus::Revoked(_)) => LockStatus::Revoked(until),
@@ -257,7 +264,7 @@ fn tell(told: &watch::Sender<LockStatus>, news: LockStatus) {
     });
 }
 
-fn until(stands: &LockStatus) -> BootInstant {
+fn proven_until(stands: &LockStatus) -> BootInstant {
     match stands {
         LockStatus::Proven(until) | LockStatus::Revoked(until) => *until,
         LockStatus::Lost => BootInstant::from_nanos(0),
@@ -265,7 +272,7 @@ fn until(stands: &LockStatus) -> BootInstant {
 }
 
 /// The proof counts from the moment when the question was sent: the gateway has counted from a later one.
-fn standing(document: &LeaseDocument, sent: BootInstant) -> LockStatus {
+fn lease_status(document: &LeaseDocument, sent: BootInstant) -> LockStatus {
     let until = document.held_for_ms.map(|held_for| sent + Duration::from_millis(held_for));
     match until.filter(|_| document.state == HELD) {
         None => LockStatus::Lost,
@@ -274,7 +281,7 @@ fn standing(document: &LeaseDocument, sent: BootInstant) -> LockStatus {
     }
 }
 
-fn document(
+fn into_document(
     key: &ResourceKey,
     told: LeaseResponse,
 ) -> Result<(LeaseDocument, BootInstant), AcquireLockError> {
@@ -294,21 +301,21 @@ fn unavailable(key: &ResourceKey, why: &str) -> AcquireLockError {
 }
 
 impl RemoteLease {
-    pub(super) fn shown(&self) -> CommandLockInfo {
-        self.shown.clone()
+    pub(super) fn info(&self) -> CommandLockInfo {
+        self.info.clone()
     }
 
     pub(super) fn renewals(&self) -> RenewalSchedule {
         self.renewals
     }
 
-    pub(super) fn stands(&self) -> LockStatus {
-        let stands = self.stands.borrow().clone();
-        if until(&stands) <= MachineClock.now() { LockStatus::Lost } else { stands }
+    pub(super) fn status(&self) -> LockStatus {
+        let stands = self.status.borrow().clone();
+        if proven_until(&stands) <= MachineClock.now() { LockStatus::Lost } else { stands }
     }
 
-    pub(super) async fn give_back(self) {
-        LeaseClient::of(&self.gateways).gives_back(&self.lease, ANSWER).await;
+    pub(super) async fn release(self) {
+        LeaseClient::new(&self.gateways).release(&self.lease, ANSWER).await;
     }
 }
 
@@ -330,54 +337,60 @@ mod tests {
         // The first gateway takes connections and is silent; nobody is behind the second address.
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (away, last) = (gone.local_addr().expect("bound"), FakeGateway::with(204).await);
+        let (away, last) = (gone.local_addr().expect("bound"), FakeGateway::start(204).await);
         drop(gone);
         let door =
             |address: std::net::SocketAddr| GatewayEndpoint { host: address.to_string(), speaks_tls: false };
-        let doors = vec![door(silent.local_addr().expect("bound")), door(away), last.door()];
-        let mut client = LeaseClient::of(&GatewayEndpoints { doors, ..last.alone() });
-        client.gives_back(&LeaseRef::example(), Duration::from_secs(3)).await;
-        assert_eq!(last.asked(), 1);
+        let doors = vec![door(silent.local_addr().expect("bound")), door(away), last.endpoint()];
+        let mut client = LeaseClient::new(&GatewayEndpoints { endpoints: doors, ..last.endpoints() });
+        client.release(&LeaseRef::example(), Duration::from_secs(3)).await;
+        assert_eq!(last.request_count(), 1);
     }
 
     /// The gateway cannot reach the gateway that holds the lease.
     #[tokio::test]
     async fn who_has_no_word_for_now_is_not_asked_twice_before_another_one() {
-        let (away, last) = (FakeGateway::with(503).await, FakeGateway::with(204).await);
-        let mut client =
-            LeaseClient::of(&GatewayEndpoints { doors: vec![away.door(), last.door()], ..last.alone() });
-        client.gives_back(&LeaseRef::example(), Duration::from_secs(3)).await;
-        assert_eq!((away.asked(), last.asked()), (1, 1));
+        let (away, last) = (FakeGateway::start(503).await, FakeGateway::start(204).await);
+        let mut client = LeaseClient::new(&GatewayEndpoints {
+            endpoints: vec![away.endpoint(), last.endpoint()],
+            ..last.endpoints()
+        });
+        client.release(&LeaseRef::example(), Duration::from_secs(3)).await;
+        assert_eq!((away.request_count(), last.request_count()), (1, 1));
     }
 
     #[tokio::test]
     async fn who_is_told_that_the_lease_is_gone_asks_no_more() {
-        let gateway = FakeGateway::with(412).await;
+        let gateway = FakeGateway::start(412).await;
         let (told, stands) = watch::channel(LockStatus::Proven(MachineClock.now()));
-        let client = LeaseClient::of(&gateway.alone());
-        let ended = timeout(Duration::from_secs(20), renew(client, LeaseRef::example(), told)).await;
-        assert!(ended.is_ok(), "it goes on asking: {} questions", gateway.asked());
-        assert_eq!((stands.borrow().clone(), gateway.asked()), (LockStatus::Lost, 1));
+        let client = LeaseClient::new(&gateway.endpoints());
+        let ended = timeout(Duration::from_secs(20), run_renewals(client, LeaseRef::example(), told)).await;
+        assert!(ended.is_ok(), "it goes on asking: {} questions", gateway.request_count());
+        assert_eq!((stands.borrow().clone(), gateway.request_count()), (LockStatus::Lost, 1));
     }
 
     #[test]
     fn who_hears_nothing_and_has_nothing_asks_less_and_less_often() {
         let second = Duration::from_secs(1);
-        let pauses = [0, 1, 2, 3, 10, 40].map(|unheard| pause(Duration::ZERO, unheard));
+        let pauses = [0, 1, 2, 3, 10, 40].map(|unheard| renewal_pause(Duration::ZERO, unheard));
         assert_eq!(pauses.map(|pause| pause.as_millis()), [50, 100, 200, 400, 5000, 5000]);
-        assert_eq!([pause(6 * second, 0), pause(6 * second, 9)], [second; 2], "it is held yet");
+        assert_eq!(
+            [renewal_pause(6 * second, 0), renewal_pause(6 * second, 9)],
+            [second; 2],
+            "it is held yet"
+        );
     }
 
     #[test]
     fn an_answer_that_was_long_on_its_way_takes_nothing_back() {
         let (told, stands) = watch::channel(LockStatus::Proven(at(900)));
-        tell(&told, LockStatus::Proven(at(500)));
+        publish_status(&told, LockStatus::Proven(at(500)));
         assert_eq!(*stands.borrow(), LockStatus::Proven(at(900)));
-        tell(&told, LockStatus::Revoked(at(1000)));
-        tell(&told, LockStatus::Proven(at(1100)));
+        publish_status(&told, LockStatus::Revoked(at(1000)));
+        publish_status(&told, LockStatus::Proven(at(1100)));
         assert_eq!(*stands.borrow(), LockStatus::Revoked(at(1100)));
-        tell(&told, LockStatus::Lost);
-        tell(&told, LockStatus::Proven(at(2000)));
+        publish_status(&told, LockStatus::Lost);
+        publish_status(&told, LockStatus::Proven(at(2000)));
         assert_eq!(*stands.borrow(), LockStatus::Lost);
     }
 }

@@ -90,18 +90,18 @@ pub enum LockLossReason {
 /// The keeper's view of one command and its watchman.
 struct KeeperState<'h> {
     lock: &'h CommandLock,
-    to: OwnedWriteHalf,
+    supervisor: OwnedWriteHalf,
     /// Until when the lock is proven, as last known.
     proven: BootInstant,
-    moments: TerminationSchedule,
+    schedule: TerminationSchedule,
     /// All but the watchman, which is ended last.
-    all: Descendants,
-    asked: bool,
+    descendants: Descendants,
+    terminating: bool,
     lost: Option<LockLossReason>,
     /// The number of messages to the watchman without an answer.
     unanswered: u32,
     /// The watchman has ended, or does not answer.
-    alone: bool,
+    unsupervised: bool,
 }
 
 /// So many looks without an answer (three seconds) mean that the watchman is stopped.
@@ -120,7 +120,7 @@ impl CommandRunner {
             children,
             signals,
             timer: BootTimer::new()?,
-            group: ProcessGroup::of_command(),
+            group: ProcessGroup::for_command(),
             ending: None,
         })
     }
@@ -129,20 +129,20 @@ impl CommandRunner {
     ///
     /// # Cancellation
     /// Dropping the future loses no signal.
-    pub async fn asked_to_end(&mut self) -> &'static str {
+    pub async fn wait_for_termination(&mut self) -> &'static str {
         loop {
             tokio::select! {
-                signal = self.signals.next() => if passed_on::ends(signal) {
-                    return passed_on::name(signal);
+                signal = self.signals.next() => if passed_on::is_termination(signal) {
+                    return passed_on::signal_name(signal);
                 },
                 // PID 1 is the parent of all orphans, and has to wait for them.
-                () = self.children.changed() => while let ReapOutcome::Exited(..) = self.children.next() {},
+                () = self.children.wait_changed() => while let ReapOutcome::Exited(..) = self.children.reap_next() {},
             }
         }
     }
 
     /// The signal that was passed to the command and that asks it to end. A hangup may mean something else.
-    pub fn is_ending(&self) -> Option<&'static str> {
+    pub fn termination_signal(&self) -> Option<&'static str> {
         self.ending
     }
 
@@ -154,7 +154,7 @@ impl CommandRunner {
     /// # Cancellation
     /// Must not be dropped: the command would be killed, and nobody would wait for it.
     pub async fn run(&mut self, charge: &LockedCommand, lock: &CommandLock) -> io::Result<CommandExit> {
-        let until = match lock.stands() {
+        let until = match lock.status() {
             LockStatus::Proven(until) => until,
             LockStatus::Revoked(until) => return Ok(CommandExit::Terminated(LockLossReason::Revoked, until)),
             LockStatus::Lost => {
@@ -170,33 +170,33 @@ impl CommandRunner {
         let longest = lock.renewals.longest_grace().unwrap_or(Duration::ZERO).min(proves / 2);
         let grace = charge.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(longest);
         let orders = SupervisorArgs { group: self.group, grace, until };
-        let watchman = started(charge, &lock.shown, orders, theirs)?;
+        let watchman = spawn_supervisor(charge, &lock.info, orders, theirs)?;
         channel::hand_over_input(&ours)?;
         let (heard, to) = ours.into_split();
         let mut keep = KeeperState {
             lock,
-            to,
+            supervisor: to,
             proven: until,
-            moments: TerminationSchedule::of(until, grace).second(SECOND),
-            all: Descendants { of: getpid(), but: Some(watchman), group: None },
-            asked: false,
+            schedule: TerminationSchedule::new(until, grace).with_delay(SECOND),
+            descendants: Descendants { root: getpid(), excluded: Some(watchman), group: None },
+            terminating: false,
             lost: None,
             unanswered: 0,
-            alone: false,
+            unsupervised: false,
         };
-        Ok(keep.goes_on(self, BufReader::new(heard).lines()).await)
+        Ok(keep.run(self, BufReader::new(heard).lines()).await)
     }
 }
 
 /// The watchman is in a process group of its own, so that keys typed at a terminal do not stop it.
-fn started(
+fn spawn_supervisor(
     charge: &LockedCommand,
     shown: &CommandLockInfo,
     orders: SupervisorArgs,
     socket: net::UnixStream,
 ) -> io::Result<Pid> {
     let mut watchman = Command::new(OURSELVES);
-    watchman.arg0(WATCHMAN).args(orders.written()).args(&charge.command);
+    watchman.arg0(WATCHMAN).args(orders.to_args()).args(&charge.command);
     watchman.stdin(Stdio::from(OwnedFd::from(socket))).process_group(0);
     watchman.env("FENCING_KEY", charge.key.as_str());
     watchman.env("FENCING_TOKEN", &shown.token).env("FENCING_NUMBER", shown.number.to_string());
@@ -212,7 +212,7 @@ fn started(
 }
 
 impl KeeperState<'_> {
-    async fn goes_on(
+    async fn run(
         &mut self,
         house: &mut CommandRunner,
         mut lines: Lines<BufReader<OwnedReadHalf>>,
@@ -220,43 +220,43 @@ impl KeeperState<'_> {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let due = self.look_at_the_command(MachineClock.now());
-            if self.alone && !self.all.are_alive() {
-                return self.clears_up(house).await;
+            let due = self.check_command(MachineClock.now());
+            if self.unsupervised && !self.descendants.any_alive() {
+                return self.clean_up(house).await;
             }
             tokio::select! {
-                _ = looks.tick() => self.look_at_the_lock(),
-                told = lines.next_line(), if !self.alone => match told {
+                _ = looks.tick() => self.check_lock(),
+                told = lines.next_line(), if !self.unsupervised => match told {
                     Ok(Some(line)) => match KeeperMessage::parse(&line) {
-                        Some(KeeperMessage::Exited { code, because }) => return self.over(house, code, because).await,
-                        Some(KeeperMessage::Terminating) => self.asked = true,
+                        Some(KeeperMessage::Exited { code, because }) => return self.finish(house, code, because).await,
+                        Some(KeeperMessage::Terminating) => self.terminating = true,
                         Some(KeeperMessage::Acknowledged) | None => self.unanswered = 0,
                     },
-                    Ok(None) | Err(_) => self.is_alone(),
+                    Ok(None) | Err(_) => self.take_over(),
                 },
                 signal = house.signals.next() => {
-                    if passed_on::ends(signal) && signal != Signal::HUP {
-                        house.ending = Some(passed_on::name(signal));
+                    if passed_on::is_termination(signal) && signal != Signal::HUP {
+                        house.ending = Some(passed_on::signal_name(signal));
                     }
-                    self.pass(signal, house.group);
+                    self.forward_signal(signal, house.group);
                 }
-                () = house.children.changed() => while self.reaps(house) {},
-                waited = house.timer.until(due) => if waited.is_err() {
+                () = house.children.wait_changed() => while self.reap(house) {},
+                waited = house.timer.sleep_until(due) => if waited.is_err() {
                     // Without a timer nothing would be on time, so the lock counts as lost.
-                    self.moments.proven(BootInstant::from_nanos(0));
+                    self.schedule.set_proven_until(BootInstant::from_nanos(0));
                 },
             }
         }
     }
 
-    fn look_at_the_lock(&mut self) {
-        let until = match self.lock.stands() {
+    fn check_lock(&mut self) {
+        let until = match self.lock.status() {
             LockStatus::Proven(until) => until,
             LockStatus::Revoked(until) => {
-                if !self.moments.is_ending() {
+                if !self.schedule.is_ending() {
                     self.lost = Some(LockLossReason::Revoked);
-                    self.says(SupervisorMessage::Terminate);
-                    self.moments.end(MachineClock.now());
+                    self.send(SupervisorMessage::Terminate);
+                    self.schedule.begin_termination(MachineClock.now());
                 }
                 until
             }
@@ -272,11 +272,11 @@ impl KeeperState<'_> {
         if until != BootInstant::from_nanos(0) {
             self.proven = until;
         }
-        self.moments.proven(until);
-        self.says(SupervisorMessage::Until(until));
+        self.schedule.set_proven_until(until);
+        self.send(SupervisorMessage::Until(until));
         self.unanswered += 1;
-        if self.unanswered > SILENT && !self.alone {
-            self.is_alone();
+        if self.unanswered > SILENT && !self.unsupervised {
+            self.take_over();
         }
     }
 
@@ -286,89 +286,89 @@ impl KeeperState<'_> {
     }
 
     /// From now on only this process can end the command.
-    fn is_alone(&mut self) {
-        self.alone = true;
+    fn take_over(&mut self) {
+        self.unsupervised = true;
         self.lost.get_or_insert(LockLossReason::SupervisorLost);
-        self.moments.end(MachineClock.now());
+        self.schedule.begin_termination(MachineClock.now());
     }
 
     /// Does what the watchman should have done by now. Returns when the next step is due.
-    fn look_at_the_command(&mut self, now: BootInstant) -> BootInstant {
-        match self.moments.ripe(now, self.asked) {
-            TerminationStep::Wait(until) if self.alone => until.min(now + AGAIN),
+    fn check_command(&mut self, now: BootInstant) -> BootInstant {
+        match self.schedule.next_step(now, self.terminating) {
+            TerminationStep::Wait(until) if self.unsupervised => until.min(now + AGAIN),
             TerminationStep::Wait(until) => until,
             TerminationStep::Terminate => {
-                self.asked = true;
-                self.all.ask();
+                self.terminating = true;
+                self.descendants.terminate();
                 now + AGAIN
             }
             TerminationStep::Kill => {
-                self.all.kill();
+                self.descendants.kill();
                 // The kernel kills the command together with the watchman, in case we have not found the command.
-                self.ends_the_watchman();
-                self.alone = true;
+                self.kill_supervisor();
+                self.unsupervised = true;
                 now + AGAIN
             }
         }
     }
 
-    fn pass(&self, signal: Signal, group: ProcessGroup) {
-        if !(passed_on::is_typed(signal) && group.has_heard_the_terminal()) {
-            self.says(SupervisorMessage::Signal(signal));
+    fn forward_signal(&self, signal: Signal, group: ProcessGroup) {
+        if !(passed_on::is_terminal_signal(signal) && group.is_in_foreground()) {
+            self.send(SupervisorMessage::Signal(signal));
         }
     }
 
     /// Does not wait: a watchman that is stopped reads the message later.
-    fn says(&self, what: SupervisorMessage) {
-        channel::say(&self.to, what);
+    fn send(&self, what: SupervisorMessage) {
+        channel::send_message(&self.supervisor, what);
     }
 
-    fn ends_the_watchman(&self) {
+    fn kill_supervisor(&self) {
         // Nobody has waited for the watchman yet, so its process id still belongs to it.
-        if let Some(watchman) = self.all.but {
+        if let Some(watchman) = self.descendants.excluded {
             kill_process(watchman, Signal::KILL).ok();
         }
     }
 
     /// The watchman has reported the end: no process is left below it.
-    async fn over(&mut self, house: &mut CommandRunner, code: u8, because: ExitCause) -> CommandExit {
-        self.ends_the_watchman();
-        while self.all.but.is_some() {
-            if !self.reaps(house) {
-                house.children.changed().await;
+    async fn finish(&mut self, house: &mut CommandRunner, code: u8, because: ExitCause) -> CommandExit {
+        self.kill_supervisor();
+        while self.descendants.excluded.is_some() {
+            if !self.reap(house) {
+                house.children.wait_changed().await;
             }
         }
         match because {
             ExitCause::Exited => CommandExit::Exited(code),
-            ExitCause::Terminated => self.was_ended(),
+            ExitCause::Terminated => self.terminated(),
         }
     }
 
     /// Ends all that the command has started.
-    async fn clears_up(&mut self, house: &mut CommandRunner) -> CommandExit {
-        self.ends_the_watchman();
+    async fn clean_up(&mut self, house: &mut CommandRunner) -> CommandExit {
+        self.kill_supervisor();
         // After the watchman's end its descendants become our children. A list of processes is no snapshot: only the
         // kernel's report that there is no child proves that none has come to us meanwhile.
         loop {
-            match house.children.next() {
-                ReapOutcome::Exited(process, _) => self.all.was_waited_for(process),
-                ReapOutcome::NoChildren => return self.was_ended(),
+            match house.children.reap_next() {
+                ReapOutcome::Exited(process, _) => self.descendants.remove(process),
+                ReapOutcome::NoChildren => return self.terminated(),
                 ReapOutcome::StillRunning => {
-                    self.all.kill();
+                    self.descendants.kill();
                     tokio::time::sleep(AGAIN).await;
                 }
             }
         }
     }
 
-    fn was_ended(&self) -> CommandExit {
+    fn terminated(&self) -> CommandExit {
         CommandExit::Terminated(self.lost.unwrap_or(LockLossReason::Unproven), self.proven)
     }
 
     /// Waits for one child that has ended; `false` where there is none.
-    fn reaps(&mut self, house: &mut CommandRunner) -> bool {
-        let ReapOutcome::Exited(process, _) = house.children.next() else { return false };
-        self.all.was_waited_for(process);
+    fn reap(&mut self, house: &mut CommandRunner) -> bool {
+        let ReapOutcome::Exited(process, _) = house.children.reap_next() else { return false };
+        self.descendants.remove(process);
         true
     }
 }

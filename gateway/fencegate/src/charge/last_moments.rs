@@ -15,9 +15,9 @@ pub(super) struct TerminationSchedule {
     /// Between the request to end and the kill.
     grace: Duration,
     /// When the command was, or will be, asked to end.
-    asked: Option<BootInstant>,
+    terminate_from: Option<BootInstant>,
     /// How much later this process acts than the other one that does the same.
-    after: Duration,
+    delay: Duration,
 }
 
 /// The step that is due.
@@ -30,33 +30,33 @@ pub(super) enum TerminationStep {
 }
 
 impl TerminationSchedule {
-    pub(super) fn of(until: BootInstant, grace: Duration) -> Self {
-        Self { until, grace, asked: None, after: Duration::ZERO }
+    pub(super) fn new(until: BootInstant, grace: Duration) -> Self {
+        Self { until, grace, terminate_from: None, delay: Duration::ZERO }
     }
 
     /// The same times for the process that steps in if the other one fails.
-    pub(super) fn second(self, after: Duration) -> Self {
-        Self { after, ..self }
+    pub(super) fn with_delay(self, after: Duration) -> Self {
+        Self { delay: after, ..self }
     }
 
     /// The lock is proven until then. An end that has begun goes on: a command that was asked to end is not told to
     /// continue.
-    pub(super) fn proven(&mut self, until: BootInstant) {
+    pub(super) fn set_proven_until(&mut self, until: BootInstant) {
         self.until = until;
     }
 
     /// The command must end now, whatever is proven. Only the first call counts.
-    pub(super) fn end(&mut self, now: BootInstant) {
-        self.asked.get_or_insert(now);
+    pub(super) fn begin_termination(&mut self, now: BootInstant) {
+        self.terminate_from.get_or_insert(now);
     }
 
     pub(super) fn is_ending(&self) -> bool {
-        self.asked.is_some()
+        self.terminate_from.is_some()
     }
 
     /// `told`: the command was asked already.
-    pub(super) fn ripe(&self, now: BootInstant, told: bool) -> TerminationStep {
-        let (ask, kill) = (self.ask_at(), self.kill_at());
+    pub(super) fn next_step(&self, now: BootInstant, told: bool) -> TerminationStep {
+        let (ask, kill) = (self.terminate_at(), self.kill_at());
         match told {
             _ if now >= kill => TerminationStep::Kill,
             true => TerminationStep::Wait(kill),
@@ -65,16 +65,17 @@ impl TerminationSchedule {
         }
     }
 
-    fn ask_at(&self) -> BootInstant {
-        let last = self.last() - self.grace;
-        self.asked.map_or(last, |asked| asked.min(last)) + self.after
+    fn terminate_at(&self) -> BootInstant {
+        let last = self.deadline() - self.grace;
+        self.terminate_from.map_or(last, |asked| asked.min(last)) + self.delay
     }
 
     fn kill_at(&self) -> BootInstant {
-        self.asked.map_or(self.last(), |asked| (asked + self.grace).min(self.last())) + self.after
+        self.terminate_from.map_or(self.deadline(), |asked| (asked + self.grace).min(self.deadline()))
+            + self.delay
     }
 
-    fn last(&self) -> BootInstant {
+    fn deadline(&self) -> BootInstant {
         self.until - KILLED_BEFORE
     }
 }
@@ -91,32 +92,36 @@ mod tests {
 
     #[test]
     fn without_a_renewal_it_is_asked_and_then_killed_before_the_end_of_the_proof() {
-        let moments = TerminationSchedule::of(ms(10_000), GRACE);
-        assert_eq!(moments.ripe(ms(0), false), TerminationStep::Wait(ms(8_800)));
-        assert_eq!(moments.ripe(ms(8_800), false), TerminationStep::Terminate);
-        assert_eq!(moments.ripe(ms(8_800), true), TerminationStep::Wait(ms(9_800)));
-        assert_eq!(moments.ripe(ms(9_800), true), TerminationStep::Kill);
-        assert_eq!(moments.ripe(ms(9_900), false), TerminationStep::Kill, "whoever wakes late asks nobody");
+        let moments = TerminationSchedule::new(ms(10_000), GRACE);
+        assert_eq!(moments.next_step(ms(0), false), TerminationStep::Wait(ms(8_800)));
+        assert_eq!(moments.next_step(ms(8_800), false), TerminationStep::Terminate);
+        assert_eq!(moments.next_step(ms(8_800), true), TerminationStep::Wait(ms(9_800)));
+        assert_eq!(moments.next_step(ms(9_800), true), TerminationStep::Kill);
+        assert_eq!(
+            moments.next_step(ms(9_900), false),
+            TerminationStep::Kill,
+            "whoever wakes late asks nobody"
+        );
     }
 
     #[test]
     fn a_renewal_moves_it_on() {
-        let mut moments = TerminationSchedule::of(ms(10_000), GRACE);
-        moments.proven(ms(11_000));
-        assert_eq!(moments.ripe(ms(9_000), false), TerminationStep::Wait(ms(9_800)));
+        let mut moments = TerminationSchedule::new(ms(10_000), GRACE);
+        moments.set_proven_until(ms(11_000));
+        assert_eq!(moments.next_step(ms(9_000), false), TerminationStep::Wait(ms(9_800)));
     }
 
     #[test]
     fn who_was_asked_early_has_the_grace_and_not_more() {
-        let mut moments = TerminationSchedule::of(ms(10_000), GRACE);
-        moments.end(ms(2_000));
-        moments.end(ms(2_500));
-        assert_eq!(moments.ripe(ms(2_000), false), TerminationStep::Terminate);
-        assert_eq!(moments.ripe(ms(2_000), true), TerminationStep::Wait(ms(3_000)));
-        assert_eq!(moments.ripe(ms(3_000), true), TerminationStep::Kill);
-        moments.proven(ms(2_800));
+        let mut moments = TerminationSchedule::new(ms(10_000), GRACE);
+        moments.begin_termination(ms(2_000));
+        moments.begin_termination(ms(2_500));
+        assert_eq!(moments.next_step(ms(2_000), false), TerminationStep::Terminate);
+        assert_eq!(moments.next_step(ms(2_000), true), TerminationStep::Wait(ms(3_000)));
+        assert_eq!(moments.next_step(ms(3_000), true), TerminationStep::Kill);
+        moments.set_proven_until(ms(2_800));
         assert_eq!(
-            moments.ripe(ms(2_600), true),
+            moments.next_step(ms(2_600), true),
             TerminationStep::Kill,
             "less is proven than the grace takes"
         );
@@ -124,15 +129,15 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_gone_leaves_no_time() {
-        let mut moments = TerminationSchedule::of(ms(10_000), GRACE);
-        moments.proven(ms(0));
-        assert_eq!(moments.ripe(ms(5_000), false), TerminationStep::Kill);
+        let mut moments = TerminationSchedule::new(ms(10_000), GRACE);
+        moments.set_proven_until(ms(0));
+        assert_eq!(moments.next_step(ms(5_000), false), TerminationStep::Kill);
     }
 
     #[test]
     fn who_steps_in_comes_after_the_other_one_and_before_the_end() {
-        let moments = TerminationSchedule::of(ms(10_000), GRACE).second(Duration::from_millis(50));
-        assert_eq!(moments.ripe(ms(8_800), false), TerminationStep::Wait(ms(8_850)));
-        assert_eq!(moments.ripe(ms(9_800), true), TerminationStep::Wait(ms(9_850)));
+        let moments = TerminationSchedule::new(ms(10_000), GRACE).with_delay(Duration::from_millis(50));
+        assert_eq!(moments.next_step(ms(8_800), false), TerminationStep::Wait(ms(8_850)));
+        assert_eq!(moments.next_step(ms(9_800), true), TerminationStep::Wait(ms(9_850)));
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_process::{
     clock::{BootInstant, Clock, MachineClock},
-    said::causes,
+    said::error_chain,
 };
 use hyper::{Method, StatusCode};
 use serde_json::Value;
@@ -20,7 +20,7 @@ use crate::{
 /// The gateways, and the credentials to show them.
 #[derive(Clone)]
 pub struct GatewayEndpoints {
-    pub doors: Vec<GatewayEndpoint>,
+    pub endpoints: Vec<GatewayEndpoint>,
     /// A token, where clients are known by tokens.
     pub bearer: Option<Vec<u8>>,
     /// The certificates that we accept, and the one that we show.
@@ -38,7 +38,7 @@ pub struct GatewayEndpoint {
 /// A connection to one of the gateways.
 pub(super) struct LeaseClient {
     gateways: GatewayEndpoints,
-    at: usize,
+    current: usize,
     connection: Option<JsonClient>,
 }
 
@@ -61,45 +61,45 @@ pub(super) enum LeaseResponse {
 const LEASES: &str = "/.fencegate/v1/leases";
 
 impl LeaseClient {
-    pub(super) fn of(gateways: &GatewayEndpoints) -> Self {
-        Self { gateways: gateways.clone(), at: 0, connection: None }
+    pub(super) fn new(gateways: &GatewayEndpoints) -> Self {
+        Self { gateways: gateways.clone(), current: 0, connection: None }
     }
 
     /// `in_line`: the lease exists at once, and waits in line as long as it is renewed.
-    pub(super) async fn asks(&mut self, body: &Value, in_line: bool, patience: Duration) -> LeaseResponse {
+    pub(super) async fn request(&mut self, body: &Value, in_line: bool, patience: Duration) -> LeaseResponse {
         let prefer: &[(&str, &str)] = if in_line { &[("prefer", "respond-async")] } else { &[] };
-        self.tells(Method::POST, LEASES, prefer, Some(body), patience).await
+        self.send(Method::POST, LEASES, prefer, Some(body), patience).await
     }
 
-    pub(super) async fn renews(&mut self, lease: &LeaseRef, patience: Duration) -> LeaseResponse {
-        self.about(Method::POST, lease, "/renew", patience).await
+    pub(super) async fn renew(&mut self, lease: &LeaseRef, patience: Duration) -> LeaseResponse {
+        self.send_for_lease(Method::POST, lease, "/renew", patience).await
     }
 
     /// Waits for a change for so many seconds.
-    pub(super) async fn watches(
+    pub(super) async fn watch(
         &mut self,
         lease: &LeaseRef,
         seen: u64,
         seconds: u64,
         patience: Duration,
     ) -> LeaseResponse {
-        self.about(Method::GET, lease, &format!("?watch={seconds}&seen={seen}"), patience).await
+        self.send_for_lease(Method::GET, lease, &format!("?watch={seconds}&seen={seen}"), patience).await
     }
 
     /// Tells each gateway in turn until one has answered. A silent gateway does not keep the others from being told.
-    pub(super) async fn gives_back(&mut self, lease: &LeaseRef, patience: Duration) {
+    pub(super) async fn release(&mut self, lease: &LeaseRef, patience: Duration) {
         let late = Instant::now() + patience;
-        for left in (1..=self.gateways.doors.len()).rev() {
+        for left in (1..=self.gateways.endpoints.len()).rev() {
             let share =
                 late.saturating_duration_since(Instant::now()) / u32::try_from(left).unwrap_or(u32::MAX);
-            match self.about(Method::DELETE, lease, "", share).await {
+            match self.send_for_lease(Method::DELETE, lease, "", share).await {
                 LeaseResponse::NoAnswer(_) => {}
                 LeaseResponse::Lease(..) | LeaseResponse::Refused(..) => return,
             }
         }
     }
 
-    async fn about(
+    async fn send_for_lease(
         &mut self,
         method: Method,
         lease: &LeaseRef,
@@ -107,10 +107,10 @@ impl LeaseClient {
         patience: Duration,
     ) -> LeaseResponse {
         let path = format!("{LEASES}/{}{below}", lease.reference);
-        self.tells(method, &path, &[("fencing-lease", &lease.id)], None, patience).await
+        self.send(method, &path, &[("fencing-lease", &lease.id)], None, patience).await
     }
 
-    async fn tells(
+    async fn send(
         &mut self,
         method: Method,
         path: &str,
@@ -122,25 +122,25 @@ impl LeaseClient {
         let sent = MachineClock.now();
         match self.exchange(method, path, fields, body, patience).await {
             Ok(answer) => {
-                let told = told(answer, sent);
+                let told = parse_response(answer, sent);
                 // This gateway cannot tell, for example because it cannot reach the gateway of the lease. Another one
                 // may.
                 if matches!(told, LeaseResponse::NoAnswer(_)) {
-                    self.goes_to_the_next_door();
+                    self.next_endpoint();
                 }
                 told
             }
             Err(why) => {
-                let door = self.gateways.doors[self.at].host.clone();
+                let door = self.gateways.endpoints[self.current].host.clone();
                 // The question may have had its effect; the next question about the lease shows that.
-                self.goes_to_the_next_door();
-                LeaseResponse::NoAnswer(format!("{door}: {}", causes(&why)))
+                self.next_endpoint();
+                LeaseResponse::NoAnswer(format!("{door}: {}", error_chain(&why)))
             }
         }
     }
 
-    fn goes_to_the_next_door(&mut self) {
-        (self.connection, self.at) = (None, (self.at + 1) % self.gateways.doors.len());
+    fn next_endpoint(&mut self) {
+        (self.connection, self.current) = (None, (self.current + 1) % self.gateways.endpoints.len());
     }
 
     async fn exchange(
@@ -151,7 +151,7 @@ impl LeaseClient {
         body: Bytes,
         patience: Duration,
     ) -> Result<JsonResponse, JsonClientError> {
-        let GatewayEndpoint { host, speaks_tls } = &self.gateways.doors[self.at];
+        let GatewayEndpoint { host, speaks_tls } = &self.gateways.endpoints[self.current];
         let client = match &mut self.connection {
             Some(client) => client,
             none => {
@@ -160,21 +160,21 @@ impl LeaseClient {
                 let address = found.map_err(JsonClientError::Connect)?.next();
                 let address =
                     address.ok_or_else(|| JsonClientError::Connect(io::ErrorKind::NotFound.into()))?;
-                let mut client = JsonClient::of(address).called(host);
+                let mut client = JsonClient::new(address).with_host(host);
                 if let Some(bearer) = &self.gateways.bearer {
-                    client = client.bearing(bearer);
+                    client = client.with_bearer(bearer);
                 }
                 if let Some(secured) = self.gateways.secured.clone().filter(|_| *speaks_tls) {
-                    client = client.over(secured);
+                    client = client.with_tls(secured);
                 }
                 none.insert(client)
             }
         };
-        client.ask(method, path, fields, body, patience).await
+        client.request(method, path, fields, body, patience).await
     }
 }
 
-fn told(answer: JsonResponse, sent: BootInstant) -> LeaseResponse {
+fn parse_response(answer: JsonResponse, sent: BootInstant) -> LeaseResponse {
     let JsonResponse { status, body, .. } = answer;
     if status.is_success() {
         return match serde_json::from_value(body) {
@@ -199,13 +199,13 @@ impl fmt::Debug for LeaseRef {
 
 impl fmt::Debug for GatewayEndpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.doors).finish()
+        f.debug_list().entries(&self.endpoints).finish()
     }
 }
 
 impl LeaseRef {
     /// `None` if the lease is not ours, or if no gateway has sent its id.
-    pub(super) fn of(lease: &LeaseDocument) -> Option<Self> {
+    pub(super) fn from_document(lease: &LeaseDocument) -> Option<Self> {
         let id = lease.lease.clone()?;
         let reference = LeaseId::parse(&id)?.reference().to_string();
         Some(Self { id, reference })
@@ -262,7 +262,7 @@ mod tests {
             body,
         };
         let told = |status| {
-            told(
+            parse_response(
                 answer(status, serde_json::json!({"title": "t", "detail": "why"})),
                 BootInstant::from_nanos(1),
             )

@@ -16,9 +16,9 @@ pub enum LockSource {
 /// A lock that is held.
 #[derive(Debug)]
 pub struct CommandLock {
-    pub shown: CommandLockInfo,
+    pub info: CommandLockInfo,
     pub renewals: RenewalSchedule,
-    held: LockBackend,
+    backend: LockBackend,
 }
 
 #[derive(Debug)]
@@ -33,22 +33,22 @@ impl LockSource {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in line.
-    pub async fn take(&mut self, wanted: &LockSpec) -> Result<CommandLock, AcquireLockError> {
+    pub async fn acquire(&mut self, wanted: &LockSpec) -> Result<CommandLock, AcquireLockError> {
         match self {
             Self::Ensemble(ensemble) => {
-                let held = ensemble.take(wanted).await?;
+                let held = ensemble.acquire(wanted).await?;
                 Ok(CommandLock {
-                    shown: held.shown(),
+                    info: held.info(),
                     renewals: ensemble.renewals(),
-                    held: LockBackend::Direct(held),
+                    backend: LockBackend::Direct(held),
                 })
             }
             Self::Gateway(gateway) => {
-                let held = gateway.take(wanted).await?;
+                let held = gateway.acquire(wanted).await?;
                 Ok(CommandLock {
-                    shown: held.shown(),
+                    info: held.info(),
                     renewals: held.renewals(),
-                    held: LockBackend::Lease(held),
+                    backend: LockBackend::Lease(held),
                 })
             }
         }
@@ -75,18 +75,18 @@ impl LockSource {
 }
 
 impl CommandLock {
-    pub fn stands(&self) -> LockStatus {
-        match &self.held {
-            LockBackend::Direct(held) => held.stands(),
-            LockBackend::Lease(held) => held.stands(),
+    pub fn status(&self) -> LockStatus {
+        match &self.backend {
+            LockBackend::Direct(held) => held.status(),
+            LockBackend::Lease(held) => held.status(),
         }
     }
 
     /// Releases the lock. Nothing may run under it any more.
-    pub async fn give_back(self) {
-        match self.held {
-            LockBackend::Direct(held) => held.give_back(),
-            LockBackend::Lease(held) => held.give_back().await,
+    pub async fn release(self) {
+        match self.backend {
+            LockBackend::Direct(held) => held.release(),
+            LockBackend::Lease(held) => held.release().await,
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct SupervisorArgs {
 }
 
 impl SupervisorArgs {
-    pub(super) fn written(self) -> [String; 3] {
+    pub(super) fn to_args(self) -> [String; 3] {
         let group = match self.group {
             ProcessGroup::Own => 0,
             ProcessGroup::Shared(group) => group.as_raw_nonzero().get(),
@@ -24,7 +24,7 @@ impl SupervisorArgs {
         [group.to_string(), self.grace.as_nanos().to_string(), self.until.as_nanos().to_string()]
     }
 
-    pub(super) fn read(arguments: &mut impl Iterator<Item = OsString>) -> Option<Self> {
+    pub(super) fn parse(arguments: &mut impl Iterator<Item = OsString>) -> Option<Self> {
         let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
         let (group, grace, until) = (number()?, number()?, number()?);
         let group = match i32::try_from(group).ok()? {
@@ -49,9 +49,9 @@ mod tests {
                 grace: Duration::from_millis(300),
                 until: BootInstant::from_nanos(1 << 60),
             };
-            let mut written = orders.written().into_iter().map(OsString::from);
-            assert_eq!(SupervisorArgs::read(&mut written), Some(orders));
+            let mut written = orders.to_args().into_iter().map(OsString::from);
+            assert_eq!(SupervisorArgs::parse(&mut written), Some(orders));
         }
-        assert_eq!(SupervisorArgs::read(&mut ["1".into(), "x".into()].into_iter()), None);
+        assert_eq!(SupervisorArgs::parse(&mut ["1".into(), "x".into()].into_iter()), None);
     }
 }

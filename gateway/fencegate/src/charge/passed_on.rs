@@ -23,7 +23,7 @@ impl SignalForwarder {
     /// When the kernel refuses.
     pub(super) fn listen() -> io::Result<Self> {
         let (told, heard) = mpsc::unbounded_channel();
-        let ignored = ignored();
+        let ignored = ignored_mask();
         for one in PASSED.into_iter().filter(|one| !is_among(*one, ignored)) {
             let mut came = signal(SignalKind::from_raw(one.as_raw()))?;
             let told = told.clone();
@@ -44,28 +44,28 @@ impl SignalForwarder {
 }
 
 /// True for a signal that asks a process to end.
-pub(super) fn ends(signal: Signal) -> bool {
+pub(super) fn is_termination(signal: Signal) -> bool {
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
 /// True for a signal that a terminal sends to its whole foreground.
-pub(super) fn is_typed(signal: Signal) -> bool {
+pub(super) fn is_terminal_signal(signal: Signal) -> bool {
     [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal)
 }
 
 /// The name of the signal.
-pub(super) fn name(signal: Signal) -> &'static str {
+pub(super) fn signal_name(signal: Signal) -> &'static str {
     let names = ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"];
     let known = PASSED.into_iter().zip(names).find(|(one, _)| *one == signal);
     known.map_or("a signal", |(_, name)| name)
 }
 
 /// A bit for each signal: proc_pid_status(5).
-fn ignored() -> u64 {
-    mask(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+fn ignored_mask() -> u64 {
+    parse_mask(&fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
-fn mask(status: &str) -> u64 {
+fn parse_mask(status: &str) -> u64 {
     let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or_default()
 }
@@ -80,15 +80,15 @@ mod tests {
 
     #[test]
     fn what_is_ignored_is_read_from_the_mask() {
-        let mask = mask("Name:\tx\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\n");
+        let mask = parse_mask("Name:\tx\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\n");
         let ignored = PASSED.into_iter().filter(|one| is_among(*one, mask)).collect::<Vec<_>>();
         assert_eq!(ignored, [Signal::HUP]);
     }
 
     #[test]
     fn what_a_terminal_types_is_not_what_asks_to_end() {
-        assert!(ends(Signal::TERM) && !is_typed(Signal::TERM));
-        assert!(is_typed(Signal::WINCH) && !ends(Signal::WINCH));
-        assert_eq!(name(Signal::INT), "SIGINT");
+        assert!(is_termination(Signal::TERM) && !is_terminal_signal(Signal::TERM));
+        assert!(is_terminal_signal(Signal::WINCH) && !is_termination(Signal::WINCH));
+        assert_eq!(signal_name(Signal::INT), "SIGINT");
     }
 }

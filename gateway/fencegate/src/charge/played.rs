@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Plays the part that belongs to the name under which the process was started; `None` for any other name.
-pub fn played(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+pub fn run_if_reexecuted(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter();
     match arguments.next()?.to_str()? {
         WATCHMAN => Some(watchman::run(arguments)),

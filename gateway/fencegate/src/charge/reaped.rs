@@ -36,12 +36,12 @@ impl ChildReaper {
     ///
     /// # Cancellation
     /// Dropping the future loses nothing: the next look finds them.
-    pub(super) async fn changed(&mut self) {
+    pub(super) async fn wait_changed(&mut self) {
         self.0.recv().await;
     }
 
     /// The next one that has ended, without waiting.
-    pub(super) fn next(&mut self) -> ReapOutcome {
+    pub(super) fn reap_next(&mut self) -> ReapOutcome {
         loop {
             return match wait(WaitOptions::NOHANG) {
                 Ok(Some((process, status))) => ReapOutcome::Exited(process, status),
@@ -55,7 +55,7 @@ impl ChildReaper {
 
 /// The exit code that a shell would report: the code of the process, or 128 plus the number of the signal that ended
 /// it.
-pub(super) fn code(status: WaitStatus) -> u8 {
+pub(super) fn shell_exit_code(status: WaitStatus) -> u8 {
     let ended = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
     ended.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }

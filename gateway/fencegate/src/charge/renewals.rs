@@ -23,7 +23,7 @@ impl RenewalSchedule {
     /// The renewals of a lease of which a gateway has just promised this much. A gateway does not tell how often its
     /// session is renewed. It is never less than twice within the time that a heartbeat proves. The client asks for a
     /// renewal when a sixth of the promised time is over.
-    pub(super) fn of_lease(promised: Duration) -> Self {
+    pub(super) fn for_lease(promised: Duration) -> Self {
         Self { proves: promised, interval: GATEWAY_HEARTBEAT.min(promised / 2) + promised / 12 }
     }
 
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn a_lease_is_renewed_by_its_gateway_and_by_its_client() {
-        let lease = RenewalSchedule::of_lease(Duration::from_secs(9));
+        let lease = RenewalSchedule::for_lease(Duration::from_secs(9));
         assert_eq!(lease.interval, Duration::from_millis(1750));
-        let short = RenewalSchedule::of_lease(Duration::from_millis(1200));
+        let short = RenewalSchedule::for_lease(Duration::from_millis(1200));
         assert_eq!(short.interval, Duration::from_millis(700));
     }
 }

@@ -15,29 +15,29 @@ pub(super) enum ProcessGroup {
 }
 
 impl ProcessGroup {
-    pub(super) fn of_command() -> Self {
-        match controlling(&said()) {
+    pub(super) fn for_command() -> Self {
+        match foreground_group(&read_stat()) {
             Some(_) => Self::Shared(getpgrp()),
             None => Self::Own,
         }
     }
 
     /// True if a key typed at the terminal has reached the command already.
-    pub(super) fn has_heard_the_terminal(self) -> bool {
+    pub(super) fn is_in_foreground(self) -> bool {
         match self {
             Self::Own => false,
-            Self::Shared(group) => controlling(&said()) == Some(group.as_raw_nonzero().get()),
+            Self::Shared(group) => foreground_group(&read_stat()) == Some(group.as_raw_nonzero().get()),
         }
     }
 }
 
-fn said() -> String {
+fn read_stat() -> String {
     fs::read_to_string("/proc/self/stat").unwrap_or_default()
 }
 
 /// The process group in the foreground of the terminal that controls us (fields 7 and 8 of proc_pid_stat(5)); `None` without
 /// a terminal.
-fn controlling(said: &str) -> Option<i32> {
+fn foreground_group(said: &str) -> Option<i32> {
     let mut fields = said.rsplit_once(") ")?.1.split(' ').skip(4);
     let (terminal, group) = (fields.next()?, fields.next()?);
     (terminal != "0").then(|| group.parse().ok()).flatten()
@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn the_foreground_is_read_where_there_is_a_terminal() {
-        assert_eq!(controlling("12 (a b) S 1 12 12 34816 77 4194304 0"), Some(77));
-        assert_eq!(controlling("12 (sh) S 1 12 12 0 -1 4194304 0"), None);
-        assert_eq!(controlling(""), None);
+        assert_eq!(foreground_group("12 (a b) S 1 12 12 34816 77 4194304 0"), Some(77));
+        assert_eq!(foreground_group("12 (sh) S 1 12 12 0 -1 4194304 0"), None);
+        assert_eq!(foreground_group(""), None);
     }
 }

@@ -23,11 +23,11 @@ use super::{
     boot_timer::BootTimer,
     channel,
     descendants::Descendants,
-    exit_code::{NOT_RUN, complain, misplaced},
+    exit_code::{NOT_RUN, print_error, refuse_manual_start},
     last_moments::{TerminationSchedule, TerminationStep},
     orders::SupervisorArgs,
     passed_on::SignalForwarder,
-    reaped::{ChildReaper, ReapOutcome, code},
+    reaped::{ChildReaper, ReapOutcome, shell_exit_code},
     started_anew::{BECOMING, OURSELVES, WATCHMAN},
     terminal::ProcessGroup,
     told::{ExitCause, KeeperMessage, SupervisorMessage},
@@ -37,12 +37,12 @@ use super::{
 struct Supervisor {
     command: Pid,
     group: ProcessGroup,
-    all: Descendants,
-    moments: TerminationSchedule,
+    descendants: Descendants,
+    schedule: TerminationSchedule,
     /// Until when the lock is proven, by the last message.
     proven: BootInstant,
     /// This process has asked the command to end.
-    asked: bool,
+    terminating: bool,
     /// The command was killed. Reported once.
     killed: bool,
     /// The exit code of the command, and why it ended.
@@ -55,23 +55,23 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.peekable();
-    let orders = SupervisorArgs::read(&mut arguments);
-    let (Some(orders), Some(_)) = (orders, arguments.peek()) else { return misplaced() };
-    let Ok((socket, input)) = channel::taken_over() else { return misplaced() };
+    let orders = SupervisorArgs::parse(&mut arguments);
+    let (Some(orders), Some(_)) = (orders, arguments.peek()) else { return refuse_manual_start() };
+    let Ok((socket, input)) = channel::receive_input() else { return refuse_manual_start() };
     let done = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .and_then(|runtime| runtime.block_on(watch(orders, arguments.collect(), socket, input)));
+        .and_then(|runtime| runtime.block_on(supervise(orders, arguments.collect(), socket, input)));
     done.map_or_else(
         |error| {
-            complain(&format!("error: watch over a command: {error}"));
+            print_error(&format!("error: watch over a command: {error}"));
             ExitCode::from(NOT_RUN)
         },
         |()| ExitCode::SUCCESS,
     )
 }
 
-async fn watch(
+async fn supervise(
     orders: SupervisorArgs,
     command: Vec<OsString>,
     socket: std::os::unix::net::UnixStream,
@@ -89,28 +89,28 @@ async fn watch(
     let mut watch = Supervisor::start(orders, command, input, keeper)?;
     let mut lines = Some(BufReader::new(heard).lines());
     loop {
-        if watch.is_over(&mut children) {
-            watch.tells_the_end();
+        if watch.poll_finished(&mut children) {
+            watch.report_exit();
             return Ok(());
         }
-        let due = watch.look(MachineClock.now());
+        let due = watch.run_due_steps(MachineClock.now());
         tokio::select! {
-            told = next(&mut lines) => match told {
-                Some(told) => watch.obeys(told),
+            told = next_message(&mut lines) => match told {
+                Some(told) => watch.handle(told),
                 None => {
                     (lines, watch.keeper) = (None, None);
-                    watch.moments.end(MachineClock.now());
+                    watch.schedule.begin_termination(MachineClock.now());
                 }
             },
-            () = children.changed() => {}
+            () = children.wait_changed() => {}
             _signal = ours.next() => {}
-            waited = timer.until(due) => waited?,
+            waited = timer.sleep_until(due) => waited?,
         }
     }
 }
 
 /// `None` if the keeper has ended. A line that cannot be read is ignored.
-async fn next(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<SupervisorMessage> {
+async fn next_message(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<SupervisorMessage> {
     match lines {
         Some(lines) => SupervisorMessage::parse(&lines.next_line().await.ok()??),
         None => std::future::pending().await,
@@ -140,38 +140,38 @@ impl Supervisor {
             .spawn()?;
         let command = Pid::from_child(&child);
         let own = (group == ProcessGroup::Own).then_some(command);
-        let all = Descendants { of: getpid(), but: None, group: own };
-        let moments = TerminationSchedule::of(until, grace);
+        let all = Descendants { root: getpid(), excluded: None, group: own };
+        let moments = TerminationSchedule::new(until, grace);
         Ok(Self {
             command,
             group,
-            all,
-            moments,
+            descendants: all,
+            schedule: moments,
             proven: until,
-            asked: false,
+            terminating: false,
             killed: false,
             ended: None,
             keeper: Some(keeper),
         })
     }
 
-    fn obeys(&mut self, told: SupervisorMessage) {
+    fn handle(&mut self, told: SupervisorMessage) {
         match told {
             SupervisorMessage::Until(until) => {
                 if until != BootInstant::from_nanos(0) {
                     self.proven = until;
                 }
-                self.moments.proven(until);
-                self.says(KeeperMessage::Acknowledged);
+                self.schedule.set_proven_until(until);
+                self.send(KeeperMessage::Acknowledged);
             }
-            SupervisorMessage::Terminate => self.moments.end(MachineClock.now()),
+            SupervisorMessage::Terminate => self.schedule.begin_termination(MachineClock.now()),
             // Nobody has waited for the command yet, so its process id still belongs to it.
-            SupervisorMessage::Signal(signal) if self.ended.is_none() => self.pass(signal),
+            SupervisorMessage::Signal(signal) if self.ended.is_none() => self.forward_signal(signal),
             SupervisorMessage::Signal(_) => {}
         }
     }
 
-    fn pass(&self, signal: Signal) {
+    fn forward_signal(&self, signal: Signal) {
         // A process that has ended or belongs to another user gets no signal.
         match self.group {
             ProcessGroup::Own => kill_process_group(self.command, signal).ok(),
@@ -180,39 +180,42 @@ impl Supervisor {
     }
 
     /// Does what is due, and returns when the next step is due.
-    fn look(&mut self, now: BootInstant) -> BootInstant {
-        match self.moments.ripe(now, self.asked) {
+    fn run_due_steps(&mut self, now: BootInstant) -> BootInstant {
+        match self.schedule.next_step(now, self.terminating) {
             TerminationStep::Wait(until) => until,
             TerminationStep::Terminate => {
-                self.asked = true;
-                self.moments.end(now);
-                self.says(KeeperMessage::Terminating);
-                self.all.ask();
-                self.look(now)
+                self.terminating = true;
+                self.schedule.begin_termination(now);
+                self.send(KeeperMessage::Terminating);
+                self.descendants.terminate();
+                self.run_due_steps(now)
             }
             TerminationStep::Kill => {
                 if !self.killed {
                     self.killed = true;
-                    self.says(KeeperMessage::Terminating);
+                    self.send(KeeperMessage::Terminating);
                 }
-                self.all.kill();
+                self.descendants.kill();
                 now + AGAIN
             }
         }
     }
 
     /// True if the command and all its descendants have ended, and nobody is left to wait for.
-    fn is_over(&mut self, children: &mut ChildReaper) -> bool {
+    fn poll_finished(&mut self, children: &mut ChildReaper) -> bool {
         loop {
-            match children.next() {
+            match children.reap_next() {
                 ReapOutcome::Exited(process, status) if process == self.command => {
-                    let because =
-                        if self.asked || self.killed { ExitCause::Terminated } else { ExitCause::Exited };
-                    self.ended = Some((code(status), because));
+                    let because = if self.terminating || self.killed {
+                        ExitCause::Terminated
+                    } else {
+                        ExitCause::Exited
+                    };
+                    self.ended = Some((shell_exit_code(status), because));
                     // The id may belong to another process from now on.
-                    self.all.group = None;
+                    self.descendants.group = None;
                     // Processes that the command left behind would go on without the lock.
-                    self.moments.end(MachineClock.now());
+                    self.schedule.begin_termination(MachineClock.now());
                 }
                 ReapOutcome::Exited(..) => {}
                 ReapOutcome::StillRunning => return false,
@@ -222,17 +225,17 @@ impl Supervisor {
     }
 
     /// Does not wait: a stopped keeper reads the message later, and a dead one never.
-    fn says(&self, what: KeeperMessage) {
+    fn send(&self, what: KeeperMessage) {
         if let Some(keeper) = &self.keeper {
-            channel::say(keeper, what);
+            channel::send_message(keeper, what);
         }
     }
 
-    fn tells_the_end(self) {
+    fn report_exit(self) {
         let (code, because) = self.ended.unwrap_or((NOT_RUN, ExitCause::Terminated));
         match self.keeper {
-            Some(_) => self.says(KeeperMessage::Exited { code, because }),
-            None => complain(&format!(
+            Some(_) => self.send(KeeperMessage::Exited { code, because }),
+            None => print_error(&format!(
                 "error: FG0622: the process that kept the lock is gone, and the command was ended with it (proven until {:.6} s \
                  after boot); the lock is free when its session or its lease is over",
                 Duration::from_nanos(self.proven.as_nanos()).as_secs_f64()

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 use fencegate_http::{
     network::{Network, remote::ConnectTarget, sockets::Sockets},
-    upstream::{pool::offered, speak::HTTP2, tls::UpstreamTls},
+    upstream::{pool::alpn_protocols, speak::HTTP2, tls::UpstreamTls},
 };
 use fencegate_lock::meta::InstallationMeta;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
     plan::{FencingLevel, Upstream, UpstreamProtocol, host_of},
 };
-use fencegate_process::{again, pem::not_after, said::causes};
+use fencegate_process::{again, pem::not_after, said::error_chain};
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{
@@ -53,21 +53,24 @@ enum ExpectedService {
 }
 
 /// Checks the upstream of a gateway. Returns the guards that answered.
-pub(super) async fn of_gateway(findings: &FindingCollector, upstream: &Upstream) -> Vec<ProbedGuard> {
+pub(super) async fn check_gateway_upstream(
+    findings: &FindingCollector,
+    upstream: &Upstream,
+) -> Vec<ProbedGuard> {
     let expected = match upstream.fencing {
         FencingLevel::Guard => ExpectedService::Guard,
         FencingLevel::None | FencingLevel::Delay(_) => ExpectedService::Service,
         FencingLevel::Upstream => ExpectedService::ComparingService,
     };
-    look(findings, (upstream, expected), &["upstreams", &upstream.name], "endpoints").await
+    check_upstream(findings, (upstream, expected), &["upstreams", &upstream.name], "endpoints").await
 }
 
 /// Checks the service behind a guard.
-pub(super) async fn of_guard(findings: &FindingCollector, upstream: &Upstream) {
-    look(findings, (upstream, ExpectedService::Service), &["upstream"], "endpoints").await;
+pub(super) async fn check_guard_upstream(findings: &FindingCollector, upstream: &Upstream) {
+    check_upstream(findings, (upstream, ExpectedService::Service), &["upstream"], "endpoints").await;
 }
 
-async fn look(
+async fn check_upstream(
     findings: &FindingCollector,
     (upstream, expected): (&Upstream, ExpectedService),
     way: &[&str],
@@ -76,13 +79,13 @@ async fn look(
     let secured = match upstream.tls.as_ref().map(UpstreamTls::open).transpose() {
         Ok(secured) => secured,
         Err(bad) => {
-            files::unusable(findings, &[way, &["tls"]].concat(), &causes(&bad));
+            files::report_unusable(findings, &[way, &["tls"]].concat(), &error_chain(&bad));
             return Vec::new();
         }
     };
     let visits = upstream.endpoints.iter().enumerate().map(|(number, endpoint)| {
         let secured = secured.as_ref();
-        async move { (number, endpoint, visit((upstream, expected), endpoint, secured).await) }
+        async move { (number, endpoint, probe_endpoint((upstream, expected), endpoint, secured).await) }
     });
     let (mut met, mut missed, mut reached) = (Vec::new(), Vec::new(), false);
     for (number, endpoint, visited) in join_all(visits).await {
@@ -92,15 +95,15 @@ async fn look(
             match seen {
                 Ok(ProbedAddress { address, until, met: ProbeResult { announcement, hop } }) => {
                     reached = true;
-                    let said = format!("{} answers at {address}", upstream.written(endpoint));
-                    findings.saw(format!("upstream {}", upstream.name), said);
+                    let said = format!("{} answers at {address}", upstream.endpoint_url(endpoint));
+                    findings.record(format!("upstream {}", upstream.name), said);
                     if let Some(shown) = hop {
-                        findings.saw(
+                        findings.record(
                             format!("upstream {}", upstream.name),
                             format!("an intermediary answers at {address} ({shown}): it must not repeat requests, see `A proxy before the service`"),
                         );
                     }
-                    files::certificate(findings, &way, &format!("of {endpoint}"), until);
+                    files::check_certificate(findings, &way, &format!("of {endpoint}"), until);
                     met.extend(announcement.map(|announcement| ProbedGuard {
                         endpoint: number,
                         address,
@@ -116,7 +119,7 @@ async fn look(
         if reached && missing.code == Code::NoEndpoint {
             missing.severity = Severity::Warning;
         }
-        findings.found(&[way, &[list, &item]].concat(), missing);
+        findings.report(&[way, &[list, &item]].concat(), missing);
     }
     met
 }
@@ -138,18 +141,18 @@ struct ProbeResult {
 }
 
 /// Checks every address of an endpoint.
-async fn visit(
+async fn probe_endpoint(
     (upstream, expected): (&Upstream, ExpectedService),
     endpoint: &Arc<str>,
     secured: Option<&UpstreamTls>,
 ) -> Vec<Result<ProbedAddress, Diagnostic>> {
     let limit = upstream.connect_timeout.min(LONGEST);
-    let resolved = timeout(limit, located(endpoint)).await;
+    let resolved = timeout(limit, resolve(endpoint)).await;
     let resolved = resolved.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let unknown = |why: &str| {
         let message = format!("the endpoint {endpoint} of `{}` is not found: {why}", upstream.name);
         let remedy = "see that the name is spelled as the name server knows it, from this machine";
-        vec![Err(Diagnostic::new(Code::NoEndpoint, message).remedy(remedy))]
+        vec![Err(Diagnostic::new(Code::NoEndpoint, message).with_remedy(remedy))]
     };
     match resolved {
         Err(error) => unknown(&error.to_string()),
@@ -158,22 +161,23 @@ async fn visit(
             let mut addresses = addresses;
             addresses.sort_unstable();
             addresses.dedup();
-            let reached =
-                addresses.into_iter().map(|address| reach((upstream, expected), endpoint, address, secured));
+            let reached = addresses
+                .into_iter()
+                .map(|address| probe_address((upstream, expected), endpoint, address, secured));
             join_all(reached).await
         }
     }
 }
 
 /// The addresses of an endpoint, found without connecting.
-pub(super) async fn located(endpoint: &str) -> io::Result<Vec<ConnectTarget>> {
-    match ConnectTarget::literal(endpoint) {
+pub(super) async fn resolve(endpoint: &str) -> io::Result<Vec<ConnectTarget>> {
+    match ConnectTarget::parse_literal(endpoint) {
         Some(literal) => Ok(vec![literal]),
         None => Sockets.resolve(endpoint).await,
     }
 }
 
-async fn reach(
+async fn probe_address(
     (upstream, expected): (&Upstream, ExpectedService),
     endpoint: &str,
     address: ConnectTarget,
@@ -191,32 +195,32 @@ async fn reach(
                 "start the service, correct the path, or let the user that this runs as write the socket"
             }
         };
-        Diagnostic::new(Code::NoEndpoint, message).remedy(remedy)
+        Diagnostic::new(Code::NoEndpoint, message).with_remedy(remedy)
     })?;
     let Some(secured) = secured else {
         let http2 = upstream.protocol == UpstreamProtocol::Http2;
-        let met = meet((upstream, expected), endpoint, &address, stream, http2).await?;
+        let met = identify((upstream, expected), endpoint, &address, stream, http2).await?;
         return Ok(ProbedAddress { address, until: None, met });
     };
-    let shaken = timeout(limit, secured.connect(endpoint, stream, offered(upstream.protocol))).await;
+    let shaken = timeout(limit, secured.connect(endpoint, stream, alpn_protocols(upstream.protocol))).await;
     let (stream, _) =
-        shaken.unwrap_or_else(|_| Err(late())).map_err(|error| untrusted(upstream, endpoint, &error))?;
+        shaken.unwrap_or_else(|_| Err(late())).map_err(|error| tls_diagnostic(upstream, endpoint, &error))?;
     let session = stream.get_ref().1;
     let until = session.peer_certificates().and_then(|chain| not_after(chain.first()?));
     let http2 = session.alpn_protocol() == Some(HTTP2.as_bytes());
-    let met = meet((upstream, expected), endpoint, &address, stream, http2).await?;
+    let met = identify((upstream, expected), endpoint, &address, stream, http2).await?;
     Ok(ProbedAddress { address, until, met })
 }
 
-fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnostic {
-    let message = format!("TLS with {endpoint} of `{}` fails: {}", upstream.name, causes(error));
+fn tls_diagnostic(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnostic {
+    let message = format!("TLS with {endpoint} of `{}` fails: {}", upstream.name, error_chain(error));
     let remedy =
         "write `tls: {ca_file: ...}` with who signed its certificate, or `server_name` as it stands in there";
-    Diagnostic::new(Code::EndpointTls, message).remedy(remedy)
+    Diagnostic::new(Code::EndpointTls, message).with_remedy(remedy)
 }
 
 /// Asks whoever answers what it is.
-async fn meet<S>(
+async fn identify<S>(
     (upstream, expected): (&Upstream, ExpectedService),
     endpoint: &str,
     address: &ConnectTarget,
@@ -231,29 +235,34 @@ where
         ExpectedService::ComparingService => return Ok(ProbeResult::default()),
         ExpectedService::Service => {
             let path = upstream.sharing.health.as_ref().map_or("/", |health| &health.path);
-            let asked = ask((Method::HEAD, path), endpoint, stream, http2, upstream.scheme());
+            let asked = send_request((Method::HEAD, path), endpoint, stream, http2, upstream.scheme());
             // A service need not answer this, and what it answers does not matter.
             let answer = timeout(LONGEST, asked).await.ok().and_then(Result::ok);
-            let hop = answer.and_then(|answer| intermediary::shown_in(answer.headers()));
+            let hop = answer.and_then(|answer| intermediary::detect(answer.headers()));
             return Ok(ProbeResult { announcement: None, hop });
         }
     }
-    let asked = timeout(LONGEST, announcement(endpoint, stream, http2, upstream.scheme())).await;
+    let asked = timeout(LONGEST, fetch_announcement(endpoint, stream, http2, upstream.scheme())).await;
     match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(announcement) => Ok(ProbeResult { announcement: Some(announcement), hop: None }),
         Err(why) => {
             let message = format!("what answers for `{}` at {address} is no guard: {why}", upstream.name);
             let remedy = "start `fencegate guard` there, in front of the service, and let nothing else reach the service";
-            Err(Diagnostic::new(Code::NoGuard, message).remedy(remedy))
+            Err(Diagnostic::new(Code::NoGuard, message).with_remedy(remedy))
         }
     }
 }
 
-async fn announcement<S>(endpoint: &str, stream: S, http2: bool, scheme: &str) -> Result<Announcement, String>
+async fn fetch_announcement<S>(
+    endpoint: &str,
+    stream: S,
+    http2: bool,
+    scheme: &str,
+) -> Result<Announcement, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let answer = ask((Method::GET, ANNOUNCEMENT), endpoint, stream, http2, scheme).await?;
+    let answer = send_request((Method::GET, ANNOUNCEMENT), endpoint, stream, http2, scheme).await?;
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }
@@ -263,7 +272,7 @@ where
 }
 
 /// One question without a body.
-async fn ask<S>(
+async fn send_request<S>(
     (method, path): (Method, &str),
     endpoint: &str,
     stream: S,
@@ -273,7 +282,7 @@ async fn ask<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let said = |error: hyper::Error| causes(&error);
+    let said = |error: hyper::Error| error_chain(&error);
     let host = host_of(endpoint);
     let uri = if http2 { format!("{scheme}://{host}{path}") } else { path.to_owned() };
     let question = Request::builder().method(method).uri(uri).header(header::HOST, host);
@@ -291,7 +300,7 @@ where
 }
 
 /// Whether the guards of one upstream can be trusted with the tokens of this installation.
-pub(super) fn judge(
+pub(super) fn check_guards(
     findings: &FindingCollector,
     upstream: &Upstream,
     met: &[ProbedGuard],
@@ -300,8 +309,8 @@ pub(super) fn judge(
     for ProbedGuard { endpoint, address, announcement } in met {
         let number = endpoint.to_string();
         let way = ["upstreams", &*upstream.name, "endpoints", &*number];
-        let longest = announcement.longest();
-        findings.saw(
+        let longest = announcement.longest_request();
+        findings.record(
             format!("upstream {}", upstream.name),
             format!(
                 "the guard at {address} settles and executes within {longest:?}, {} {}",
@@ -316,7 +325,7 @@ pub(super) fn judge(
             );
             let way = ["upstreams", &*upstream.name, "response_timeout"];
             let remedy = "make it longer than the guard's `settle` and `max_execution` together; nothing is sent before";
-            findings.wrong(&way, Code::GuardImpatient, message, remedy);
+            findings.report_problem(&way, Code::GuardImpatient, message, remedy);
         }
         if let Some(meta) = installation
             && meta.uuid != announcement.ensemble
@@ -325,20 +334,20 @@ pub(super) fn judge(
                 "the guard at {address} compares tokens of installation {}, and ZooKeeper has {}",
                 announcement.ensemble, meta.uuid
             );
-            let show = again::command(again::CommandTarget::Gateway, "era show");
+            let show = again::command_line(again::CommandTarget::Gateway, "era show");
             let remedy = &format!("make its store for this installation: `{show}` prints how");
-            findings.wrong(&way, Code::NoGuard, message, remedy);
+            findings.report_problem(&way, Code::NoGuard, message, remedy);
         }
         if announcement.observes {
             let message = format!("the guard at {address} only observes: it refuses nothing");
-            findings.wrong(&way, Code::Observed, message, "write `enforce: refuse` in its file");
+            findings.report_problem(&way, Code::Observed, message, "write `enforce: refuse` in its file");
         }
     }
-    apart(findings, upstream, met);
+    check_guard_stores(findings, upstream, met);
 }
 
 /// Checks whether each guard knows what the others let in.
-fn apart(findings: &FindingCollector, upstream: &Upstream, met: &[ProbedGuard]) {
+fn check_guard_stores(findings: &FindingCollector, upstream: &Upstream, met: &[ProbedGuard]) {
     let different = |differ: fn(&Announcement, &Announcement) -> bool| {
         met.windows(2).any(|pair| differ(&pair[0].announcement, &pair[1].announcement))
     };
@@ -362,14 +371,15 @@ fn apart(findings: &FindingCollector, upstream: &Upstream, met: &[ProbedGuard]) 
         )
     } else {
         if different(|one, other| one.instance != other.instance) {
-            findings.saw(format!("upstream {name}"), format!("{} guards share one store", guards(met)));
+            findings
+                .record(format!("upstream {name}"), format!("{} guards share one store", guard_count(met)));
         }
         return;
     };
-    findings.wrong(&["upstreams", &**name, "endpoints"], Code::NoGuard, message, remedy);
+    findings.report_problem(&["upstreams", &**name, "endpoints"], Code::NoGuard, message, remedy);
 }
 
-fn guards(met: &[ProbedGuard]) -> usize {
+fn guard_count(met: &[ProbedGuard]) -> usize {
     let processes: HashSet<&str> = met.iter().map(|met| &*met.announcement.instance).collect();
     processes.len()
 }

@@ -8,7 +8,7 @@ use fencegate_lock::{
         era::{self, ReadMetaError},
         handshake::HandshakeOutcome,
         link::{ZkClient, ZkConnector, ZkError},
-        member::{MemberRecord, gateway_of},
+        member::{MemberRecord, gateway_name},
         paths::Paths,
         servers::Servers,
         zookeeper::ZkSession,
@@ -22,7 +22,7 @@ use fencegate_policies::{
 use fencegate_process::{
     again::{self, CommandTarget},
     pem,
-    said::{HumanDuration, causes},
+    said::{HumanDuration, error_chain},
 };
 use futures_util::future::{join_all, join3};
 use tokio::time::timeout;
@@ -40,24 +40,24 @@ pub(super) struct Installation {
 }
 
 /// `None` if no installation was found.
-pub(super) async fn look(
+pub(super) async fn check(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     memory: &TokenHistory,
 ) -> Option<Installation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
-    let ensemble = match Servers::of(zookeeper) {
+    let ensemble = match Servers::from_policy(zookeeper) {
         Ok(ensemble) => ensemble,
         Err(bad) => {
-            files::unusable(findings, &["zookeeper"], &causes(&bad));
+            files::report_unusable(findings, &["zookeeper"], &error_chain(&bad));
             return None;
         }
     };
     let (connected, (), ()) = join3(
         timeout(PATIENCE, ensemble.connect()),
-        secured(findings, zookeeper, &ensemble),
-        others_than_zookeeper(findings, zookeeper, &ensemble),
+        check_tls(findings, zookeeper, &ensemble),
+        check_server_kind(findings, zookeeper, &ensemble),
     )
     .await;
     let link = match connected.unwrap_or_else(|_| Err(ZkError::Refused("no answer in time".into()))) {
@@ -68,17 +68,17 @@ pub(super) async fn look(
             let message = format!("no session with ZooKeeper at {servers}: {fault}");
             let remedy =
                 "start the ensemble, or correct `servers`; `nc` to each server shows which of them answer";
-            findings.wrong(&["zookeeper", "servers"], Code::NoEnsemble, message, remedy);
+            findings.report_problem(&["zookeeper", "servers"], Code::NoEnsemble, message, remedy);
             return None;
         }
     };
-    session(findings, zookeeper, &servers, link.timeout());
-    each(findings, &ensemble, zookeeper).await;
-    let asked = timeout(PATIENCE, ask(findings, gateway, memory, &link)).await;
+    check_session(findings, zookeeper, &servers, link.timeout());
+    check_each_server(findings, &ensemble, zookeeper).await;
+    let asked = timeout(PATIENCE, check_installation(findings, gateway, memory, &link)).await;
     link.close().await;
     asked.unwrap_or_else(|_| {
         let message = format!("ZooKeeper at {servers} gave a session, and then no answers");
-        findings.wrong(
+        findings.report_problem(
             &["zookeeper", "servers"],
             Code::NoEnsemble,
             message,
@@ -88,10 +88,15 @@ pub(super) async fn look(
     })
 }
 
-fn session(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, servers: &str, granted: Duration) {
+fn check_session(
+    findings: &FindingCollector,
+    zookeeper: &ZooKeeperSettings,
+    servers: &str,
+    granted: Duration,
+) {
     let asked = zookeeper.session_timeout;
     let margin = zookeeper.margin(granted);
-    findings.saw(
+    findings.record(
         "zookeeper",
         format!(
             "{servers} grants a session of {} for the {} asked for; in its last {} nothing is sent",
@@ -116,51 +121,48 @@ fn session(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, servers: 
         diagnostic.severity = Severity::Error;
     }
     let remedy = "ask for what it grants, or change its minSessionTimeout, maxSessionTimeout and tickTime";
-    findings.found(&["zookeeper", "session_timeout"], diagnostic.remedy(remedy));
+    findings.report(&["zookeeper", "session_timeout"], diagnostic.with_remedy(remedy));
 }
 
 /// Checks TLS with each server, and when its certificate expires.
-async fn secured(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &Servers) {
+async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &Servers) {
     if let Some(client) = zookeeper.tls.as_ref().and_then(|tls| tls.client.as_ref()) {
         let until = pem::certificates(&client.chain).ok().and_then(|chain| pem::not_after(chain.first()?));
         let way = ["zookeeper", "tls", "client_certificate_file"];
-        files::certificate(findings, &way, &client.chain.display().to_string(), until);
+        files::check_certificate(findings, &way, &client.chain.display().to_string(), until);
     }
-    for (number, (server, met)) in ensemble.met().await.into_iter().enumerate() {
+    for (number, (server, met)) in ensemble.probe_tls().await.into_iter().enumerate() {
         let number = number.to_string();
         let way = ["zookeeper", "servers", &number];
         match met {
             HandshakeOutcome::Accepted(until) => {
-                files::certificate(findings, &way, &format!("of {server}"), until)
+                files::check_certificate(findings, &way, &format!("of {server}"), until)
             }
             HandshakeOutcome::Refused(why) => {
                 let message = format!("TLS with {server} is not agreed on: {why}");
                 let remedy =
                     "see `ca_file`, `client_certificate_file` and the port: `fencegate explain FG0521`";
-                findings.wrong(&way, Code::EnsembleTls, message, remedy);
+                findings.report_problem(&way, Code::EnsembleTls, message, remedy);
             }
             // Reported where all servers are listed.
             HandshakeOutcome::Unreachable(why) => {
-                findings.saw("zookeeper", format!("{server} does not answer: {why}"))
+                findings.record("zookeeper", format!("{server} does not answer: {why}"))
             }
         }
     }
 }
 
 /// Reports servers that speak ZooKeeper's protocol but lack some of its guarantees.
-async fn others_than_zookeeper(
-    findings: &FindingCollector,
-    zookeeper: &ZooKeeperSettings,
-    ensemble: &Servers,
-) {
-    let told = join_all(zookeeper.servers.iter().map(|server| ensemble.says(server, "srvr"))).await;
+async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &Servers) {
+    let told =
+        join_all(zookeeper.servers.iter().map(|server| ensemble.four_letter_word(server, "srvr"))).await;
     for (number, (server, said)) in zookeeper.servers.iter().zip(told).enumerate() {
         if said.is_some_and(|said| said.starts_with("ClickHouse Keeper")) {
             let message = format!(
                 "{server} is ClickHouse Keeper, which does not give a session back after a broken connection"
             );
             let remedy = "take ZooKeeper: `fencegate explain FG0523` says what else differs";
-            findings.wrong(
+            findings.report_problem(
                 &["zookeeper", "servers", &number.to_string()],
                 Code::NotZooKeeper,
                 message,
@@ -171,12 +173,12 @@ async fn others_than_zookeeper(
 }
 
 /// A session can move from server to server, and each server may grant another timeout.
-async fn each(findings: &FindingCollector, ensemble: &Servers, zookeeper: &ZooKeeperSettings) {
+async fn check_each_server(findings: &FindingCollector, ensemble: &Servers, zookeeper: &ZooKeeperSettings) {
     if zookeeper.servers.len() < 2 {
         return;
     }
     let asked = zookeeper.servers.iter().map(async |server| {
-        let connected = timeout(EACH, ensemble.clone().only(server).connect()).await;
+        let connected = timeout(EACH, ensemble.clone().with_server(server).connect()).await;
         let link = connected.ok()?.ok()?;
         let granted = link.timeout();
         link.close().await;
@@ -186,62 +188,69 @@ async fn each(findings: &FindingCollector, ensemble: &Servers, zookeeper: &ZooKe
     let told = granted.iter().map(|(server, granted)| format!("{server} {granted:?}"));
     let told = told.collect::<Vec<_>>().join(", ");
     let (count, all) = (granted.len(), zookeeper.servers.len());
-    findings.saw("zookeeper", format!("{count} of {all} servers give a session: {told}"));
+    findings.record("zookeeper", format!("{count} of {all} servers give a session: {told}"));
     let mut times = granted.iter().map(|(_, granted)| granted);
     let first = times.next();
     if times.any(|other| Some(other) != first) {
         let message = format!("the servers keep a session for unlike times: {told}");
         let remedy = "give all servers one tickTime, minSessionTimeout and maxSessionTimeout, and restart them one by one";
-        findings.wrong(&["zookeeper", "servers"], Code::UnlikeServers, message, remedy);
+        findings.report_problem(&["zookeeper", "servers"], Code::UnlikeServers, message, remedy);
     }
 }
 
 /// The time limit for a session with one server.
 const EACH: Duration = Duration::from_secs(4);
 
-async fn ask(
+async fn check_installation(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     memory: &TokenHistory,
     link: &ZkSession,
 ) -> Option<Installation> {
-    let paths = Paths::below(&gateway.zookeeper.root);
-    writers::look(findings, gateway, link, &paths).await;
+    let paths = Paths::new(&gateway.zookeeper.root);
+    writers::check(findings, gateway, link, &paths).await;
     let meta = match era::read(link, &paths).await {
         Ok(era) => era.meta,
         Err(unreadable) => {
             if let ReadMetaError::Fault { source: ZkError::Denied(_), .. } = unreadable {
                 let remedy = "show the identity that the other gateways show: `fencegate explain FG0524`";
-                findings.wrong(&["zookeeper"], Code::NotLetIn, causes(&unreadable), remedy);
+                findings.report_problem(&["zookeeper"], Code::NotLetIn, error_chain(&unreadable), remedy);
                 return None;
             }
-            let init = again::command(CommandTarget::Gateway, "era init");
+            let init = again::command_line(CommandTarget::Gateway, "era init");
             let (said, remedy) = match &unreadable {
                 ReadMetaError::Missing { path } => {
                     (format!("{path} does not exist"), format!("make it once: `{init}`"))
                 }
-                other => (causes(other), "see whether `root` and `servers` are the right ones".to_owned()),
+                other => {
+                    (error_chain(other), "see whether `root` and `servers` are the right ones".to_owned())
+                }
             };
-            findings.wrong(&["zookeeper", "root"], Code::NoInstallation, said, &remedy);
+            findings.report_problem(&["zookeeper", "root"], Code::NoInstallation, said, &remedy);
             return None;
         }
     };
-    findings.saw("root", format!("{} has installation {}, era {}", paths.root(), meta.uuid, meta.era));
-    if let Err(went_back) = memory.fits(&meta) {
-        let bump = again::command(CommandTarget::Gateway, "era bump");
+    findings.record("root", format!("{} has installation {}, era {}", paths.root(), meta.uuid, meta.era));
+    if let Err(went_back) = memory.check_installation(&meta) {
+        let bump = again::command_line(CommandTarget::Gateway, "era bump");
         let remedy = format!("follow *Restoring ZooKeeper* in the runbook: `{bump}` makes larger tokens");
-        findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, causes(&went_back), &remedy);
+        findings.report_problem(
+            &["zookeeper", "root"],
+            Code::OtherEnsemble,
+            error_chain(&went_back),
+            &remedy,
+        );
     }
-    let members = match members(link, &paths).await {
+    let members = match read_members(link, &paths).await {
         Ok(members) => {
-            others(findings, gateway, &members);
-            if let Err(fault) = other_gateways::look(findings, gateway, link, &paths).await {
-                findings.saw("members", format!("what they have published is not to be told: {fault}"));
+            check_other_gateways(findings, gateway, &members);
+            if let Err(fault) = other_gateways::check(findings, gateway, link, &paths).await {
+                findings.record("members", format!("what they have published is not to be told: {fault}"));
             }
             members
         }
         Err(fault) => {
-            findings.saw("members", format!("not to be told: {fault}"));
+            findings.record("members", format!("not to be told: {fault}"));
             BTreeMap::new()
         }
     };
@@ -249,22 +258,26 @@ async fn ask(
 }
 
 /// By the name of the gateway. A node that disappears meanwhile belongs to a gateway that has ended.
-async fn members(link: &ZkSession, paths: &Paths) -> Result<BTreeMap<String, MemberRecord>, ZkError> {
+async fn read_members(link: &ZkSession, paths: &Paths) -> Result<BTreeMap<String, MemberRecord>, ZkError> {
     let mut members = BTreeMap::new();
     for node in link.children(&paths.members()).await? {
         let Ok((data, _)) = link.data(&format!("{}/{node}", paths.members())).await else { continue };
         if let Ok(member) = serde_json::from_slice::<MemberRecord>(&data) {
-            members.insert(gateway_of(&node).to_owned(), member);
+            members.insert(gateway_name(&node).to_owned(), member);
         }
     }
     Ok(members)
 }
 
-fn others(findings: &FindingCollector, gateway: &GatewayPlan, members: &BTreeMap<String, MemberRecord>) {
+fn check_other_gateways(
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    members: &BTreeMap<String, MemberRecord>,
+) {
     let ours = format!("{:016x}", gateway.fingerprint);
     let unlike: Vec<&str> =
         members.iter().filter(|(_, member)| member.plan != ours).map(|(name, _)| name.as_str()).collect();
-    findings.saw(
+    findings.record(
         "members",
         format!("{} gateways, {} of them with other locks than this file", members.len(), unlike.len()),
     );
@@ -275,6 +288,6 @@ fn others(findings: &FindingCollector, gateway: &GatewayPlan, members: &BTreeMap
         );
         let remedy =
             "give all gateways of one root the same routes and keys, or change them with all of them stopped";
-        findings.wrong(&["routes"], Code::PlansDiffer, message, remedy);
+        findings.report_problem(&["routes"], Code::PlansDiffer, message, remedy);
     }
 }

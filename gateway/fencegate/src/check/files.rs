@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencegate_http::{
-    buffered::{MemoryAllowance, allowance},
+    buffered::{MemoryAllowance, memory_allowance},
     listen::certificates::examine,
 };
 use fencegate_lock::state::{self, InstallationRecord};
@@ -19,7 +19,7 @@ use fencegate_policies::{
         body_memory,
     },
 };
-use fencegate_process::said::causes;
+use fencegate_process::said::error_chain;
 use rustix::fs::{Access, access};
 
 use super::findings::FindingCollector;
@@ -29,130 +29,130 @@ use crate::{bearer::BearerToken, key_secret};
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The certificates that a listener shows.
-pub(super) fn listener(findings: &FindingCollector, way: &[&str], tls: Option<&ListenerTls>) {
+pub(super) fn check_listener(findings: &FindingCollector, way: &[&str], tls: Option<&ListenerTls>) {
     let Some(tls) = tls else { return };
     match examine(tls) {
         Err(bad) => {
             let remedy = "put a certificate with its chain and its own key there, in PEM; the process does not start without";
-            findings.wrong(way, Code::ListenerTls, causes(&bad), remedy);
+            findings.report_problem(way, Code::ListenerTls, error_chain(&bad), remedy);
         }
         Ok(examined) => {
             for (number, (path, until)) in examined.iter().enumerate() {
                 let number = number.to_string();
                 let way = [way, &["certificates", &number, "certificate_file"]].concat();
-                certificate(findings, &way, &path.display().to_string(), *until);
+                check_certificate(findings, &way, &path.display().to_string(), *until);
             }
         }
     }
 }
 
 /// How much memory bodies may take on this machine or in this container. `way` is the way to the limits.
-pub(super) fn memory(findings: &FindingCollector, way: &[&str], limits: &ListenerLimits) {
+pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &ListenerLimits) {
     let mib = |bytes: usize| bytes >> 20;
     let says = match limits.buffered {
         // Too small a value is reported without a look at the machine.
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
-            let MemoryAllowance { bytes, of } = allowance();
-            if body_memory::largest(bytes) < limits.max_body {
+            let MemoryAllowance { bytes, source: of } = memory_allowance();
+            if body_memory::max_body(bytes) < limits.max_body {
                 let message = format!(
                     "a body that `max_body` lets come never finds room: it may have {} bytes, and one body takes at most {} \
                      of the memory that the {of} allows",
                     limits.max_body,
-                    body_memory::largest(bytes)
+                    body_memory::max_body(bytes)
                 );
                 let remedy = "lower `max_body`, or give the process more memory";
-                findings.wrong(&[way, &["max_body"]].concat(), Code::SmallMemory, message, remedy);
+                findings.report_problem(&[way, &["max_body"]].concat(), Code::SmallMemory, message, remedy);
             }
             format!("{} MiB, a part of what the {of} allows", mib(bytes))
         }
     };
-    findings.saw("memory for bodies", says);
+    findings.record("memory for bodies", says);
 }
 
-pub(super) fn admin(findings: &FindingCollector, admin: &AdminListener) {
-    listener(findings, &["admin", "tls"], admin.tls.as_ref());
+pub(super) fn check_admin(findings: &FindingCollector, admin: &AdminListener) {
+    check_listener(findings, &["admin", "tls"], admin.tls.as_ref());
     if let Some(file) = &admin.bearer
         && let Err(bad) = BearerToken::open(file)
     {
-        unusable(findings, &["admin", "auth", "bearer_file"], &causes(&bad));
+        report_unusable(findings, &["admin", "auth", "bearer_file"], &error_chain(&bad));
     }
 }
 
 /// The secret of the hashes of keys.
-pub(super) fn log(findings: &FindingCollector, log: &LogSettings) {
-    if let Err(bad) = key_secret::open(log) {
-        unusable(findings, &["log", "key_secret_file"], &causes(&bad));
+pub(super) fn check_log(findings: &FindingCollector, log: &LogSettings) {
+    if let Err(bad) = key_secret::load(log) {
+        report_unusable(findings, &["log", "key_secret_file"], &error_chain(&bad));
     }
 }
 
 /// The credentials of clients that hold leases.
-pub(super) fn leases(findings: &FindingCollector, leases: &LeasePlan) {
+pub(super) fn check_leases(findings: &FindingCollector, leases: &LeasePlan) {
     for (number, principal) in leases.principals.iter().enumerate() {
         let PrincipalCredential::Bearer(file) = &principal.shows else { continue };
         if let Err(bad) = BearerToken::open(file) {
             let way = ["leases", "principals", &number.to_string(), "bearer", "file"];
-            unusable(findings, &way, &causes(&bad));
+            report_unusable(findings, &way, &error_chain(&bad));
         }
     }
 }
 
-pub(super) fn unusable(findings: &FindingCollector, way: &[&str], why: &str) {
+pub(super) fn report_unusable(findings: &FindingCollector, way: &[&str], why: &str) {
     let remedy = "the process does not start without it: see that it is there, and who may read it";
-    findings.wrong(way, Code::FileUnusable, why, remedy);
+    findings.report_problem(way, Code::FileUnusable, why, remedy);
 }
 
 /// `until`: seconds since 1970.
-pub(super) fn certificate(findings: &FindingCollector, way: &[&str], which: &str, until: Option<u64>) {
+pub(super) fn check_certificate(findings: &FindingCollector, way: &[&str], which: &str, until: Option<u64>) {
     let Some(until) = until else { return };
     let left = (UNIX_EPOCH + Duration::from_secs(until)).duration_since(SystemTime::now());
     match left {
         Err(_) => {
             let fault = Diagnostic::new(Code::Expired, format!("the certificate {which} has expired"));
-            findings.found(
+            findings.report(
                 way,
-                fault.remedy("put a new one in its place: it is taken over while the process runs"),
+                fault.with_remedy("put a new one in its place: it is taken over while the process runs"),
             );
         }
         Ok(left) if left < SOON => {
             let message = format!("the certificate {which} expires in {} days", left.as_secs() / 86_400);
             let remedy = "put a new one in its place: it is taken over while the process runs";
-            findings.wrong(way, Code::ExpiresSoon, message, remedy);
+            findings.report_problem(way, Code::ExpiresSoon, message, remedy);
         }
         Ok(left) => {
-            findings.saw("certificates", format!("{which} is valid for {} days", left.as_secs() / 86_400))
+            findings.record("certificates", format!("{which} is valid for {} days", left.as_secs() / 86_400))
         }
     }
 }
 
 /// The records that a gateway would find in its `state_dir`.
-pub(super) fn state(findings: &FindingCollector, folder: &Path) -> Vec<InstallationRecord> {
-    writable(findings, &["state_dir"], folder);
+pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<InstallationRecord> {
+    check_writable(findings, &["state_dir"], folder);
     if !folder.is_dir() {
         return Vec::new();
     }
-    match state::read(folder) {
+    match state::read_records(folder) {
         Ok(records) => {
             if records.is_empty() {
-                findings.saw("state", "nothing was written down yet");
+                findings.record("state", "nothing was written down yet");
             }
             for InstallationRecord { installation, era, highest } in &records {
                 let what = format!("installation {installation} in era {era}, up to epoch {highest}");
-                findings.saw("state", what);
+                findings.record("state", what);
             }
             return records;
         }
         Err(why) => {
             let remedy =
                 "put a copy back, or move the file away and begin the next era: `fencegate explain FG0519`";
-            findings.wrong(&["state_dir"], Code::StateUnusable, causes(&why), remedy);
+            findings.report_problem(&["state_dir"], Code::StateUnusable, error_chain(&why), remedy);
         }
     }
     Vec::new()
 }
 
 /// The place of the public listener's unix socket. `way` is the way to its address.
-pub(super) fn socket(findings: &FindingCollector, way: &[&str], bind: &BindAddress) {
+pub(super) fn check_socket(findings: &FindingCollector, way: &[&str], bind: &BindAddress) {
     let BindAddress::Unix(file) = bind else { return };
     let (path, folder) = (file.path.display(), file.path.parent().unwrap_or(Path::new("/")));
     let stands = fs::symlink_metadata(&file.path);
@@ -160,26 +160,28 @@ pub(super) fn socket(findings: &FindingCollector, way: &[&str], bind: &BindAddre
         let message =
             format!("the folder {} of the socket cannot be read and written: {error}", folder.display());
         let remedy = "make it, for the user that the process runs as: `RuntimeDirectory=` of systemd does";
-        findings.wrong(way, Code::SocketUnusable, message, remedy);
+        findings.report_problem(way, Code::SocketUnusable, message, remedy);
     } else if stands.as_ref().is_ok_and(|stands| !stands.file_type().is_socket()) {
         let message = format!("what stands at {path} is no socket");
-        findings.wrong(way, Code::SocketUnusable, message, "move it away, or name another path");
+        findings.report_problem(way, Code::SocketUnusable, message, "move it away, or name another path");
     } else {
         let says =
             if stands.is_ok() { "is there, of a process that runs or was killed" } else { "can be made" };
-        findings.saw("socket", format!("{path} {says}"));
+        findings.record("socket", format!("{path} {says}"));
     }
 }
 
 /// Asks the system, and writes nothing.
-pub(super) fn writable(findings: &FindingCollector, way: &[&str], folder: &Path) {
+pub(super) fn check_writable(findings: &FindingCollector, way: &[&str], folder: &Path) {
     match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) if folder.is_dir() => findings.saw("folders", format!("{} can be written", folder.display())),
+        Ok(()) if folder.is_dir() => {
+            findings.record("folders", format!("{} can be written", folder.display()))
+        }
         told => {
             let why = told.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
             let message = format!("nothing can be written to {}: {why}", folder.display());
             let remedy = "make the folder, and give it to the user that the process runs as";
-            findings.wrong(way, Code::FolderUnusable, message, remedy);
+            findings.report_problem(way, Code::FolderUnusable, message, remedy);
         }
     }
 }

@@ -24,16 +24,16 @@ pub(super) struct FindingCollector {
 }
 
 impl FindingCollector {
-    pub(super) fn in_file(text: &str) -> Self {
-        Self { places: SourceMap::of(text), facts: RefCell::default(), diagnostics: RefCell::default() }
+    pub(super) fn new(text: &str) -> Self {
+        Self { places: SourceMap::parse(text), facts: RefCell::default(), diagnostics: RefCell::default() }
     }
 
-    pub(super) fn saw(&self, about: impl Into<String>, says: impl Into<String>) {
+    pub(super) fn record(&self, about: impl Into<String>, says: impl Into<String>) {
         self.facts.borrow_mut().push(Finding { about: about.into(), says: says.into() });
     }
 
     /// `way` is the way to the field that is concerned.
-    pub(super) fn found(&self, way: &[&str], diagnostic: Diagnostic) {
+    pub(super) fn report(&self, way: &[&str], diagnostic: Diagnostic) {
         let diagnostic = match self.places.find(way) {
             Some(place) => diagnostic.at(place),
             None => diagnostic,
@@ -42,12 +42,12 @@ impl FindingCollector {
     }
 
     /// A finding in its usual form.
-    pub(super) fn wrong(&self, way: &[&str], code: Code, message: impl Into<String>, remedy: &str) {
-        self.found(way, Diagnostic::new(code, message).remedy(remedy));
+    pub(super) fn report_problem(&self, way: &[&str], code: Code, message: impl Into<String>, remedy: &str) {
+        self.report(way, Diagnostic::new(code, message).with_remedy(remedy));
     }
 
     /// Diagnostics by place, and facts by subject. The order of the answers does not count.
-    pub(super) fn sorted(self) -> (Vec<Finding>, Vec<Diagnostic>) {
+    pub(super) fn into_sorted(self) -> (Vec<Finding>, Vec<Diagnostic>) {
         let (mut facts, mut diagnostics) = (self.facts.into_inner(), self.diagnostics.into_inner());
         facts.sort_by(|one, other| (&one.about, &one.says).cmp(&(&other.about, &other.says)));
         diagnostics.sort_by(|one, other| (one.place, &one.message).cmp(&(other.place, &other.message)));

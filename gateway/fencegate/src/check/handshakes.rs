@@ -21,7 +21,7 @@ use fencegate_policies::{
         self, ClientAuth, ClientCertificate, GatewayPlan, ListenerTls, PeerListener, PeerTls, TlsVersion,
     },
 };
-use fencegate_process::{pem, said::causes};
+use fencegate_process::{pem, said::error_chain};
 use futures_util::future::join_all;
 use rustls::{
     CertificateError,
@@ -46,23 +46,23 @@ const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 const MOST: usize = 64;
 
 /// Checks the file's own part: the certificate, and the address for other gateways.
-pub(super) async fn own(findings: &FindingCollector, peer: &PeerListener) {
+pub(super) async fn check_own(findings: &FindingCollector, peer: &PeerListener) {
     if let Some(tls) = &peer.tls {
-        files(findings, peer, tls);
+        check_files(findings, peer, tls);
     }
     let why = match timeout(LONGEST, Sockets.resolve(&peer.advertise)).await {
         Ok(Ok(addresses)) if !addresses.is_empty() => return,
         Ok(Ok(_)) => "its name has no address".to_owned(),
-        Ok(Err(error)) => causes(&error),
+        Ok(Err(error)) => error_chain(&error),
         Err(_) => "no answer in time".to_owned(),
     };
     let message =
         format!("other gateways would be told `{}`, which is not found from here: {why}", peer.advertise);
     let remedy = "write `advertise` as the name server knows this machine, or with its address";
-    findings.wrong(&["peer", "advertise"], Code::NotReached, message, remedy);
+    findings.report_problem(&["peer", "advertise"], Code::NotReached, message, remedy);
 }
 
-fn files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) {
+fn check_files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) {
     let way = ["peer", "tls"];
     let shown = ListenerTls {
         certificates: vec![tls.pair.clone()],
@@ -73,34 +73,39 @@ fn files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) {
         Ok(examined) => examined,
         Err(bad) => {
             let remedy = "put a certificate with its chain, its own key and the certificate of who signed it there, in PEM; the process does not start without";
-            return findings.wrong(&way, Code::ListenerTls, causes(&bad), remedy);
+            return findings.report_problem(&way, Code::ListenerTls, error_chain(&bad), remedy);
         }
     };
     for (path, until) in &examined {
         let way = [&way[..], &["certificate_file"]].concat();
-        files::certificate(findings, &way, &path.display().to_string(), *until);
+        files::check_certificate(findings, &way, &path.display().to_string(), *until);
     }
-    if let Err(why) = believed(peer, tls) {
+    if let Err(why) = verify_own_certificate(peer, tls) {
         let certificate = tls.pair.certificate.display();
         let message = format!("other gateways would not believe the certificate in {certificate}: {why}");
         let remedy = "give all gateways certificates that `ca_file` has signed, for servers and for clients, each for the host in its `advertise`";
-        findings.wrong(&[&way[..], &["certificate_file"]].concat(), Code::ListenerTls, message, remedy);
+        findings.report_problem(
+            &[&way[..], &["certificate_file"]].concat(),
+            Code::ListenerTls,
+            message,
+            remedy,
+        );
     }
 }
 
 /// Verifies our certificate as another gateway with the same `ca_file` would, as a client and as a server.
-fn believed(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
-    let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| causes(&bad))?;
-    let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| causes(&bad))?);
+fn verify_own_certificate(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
+    let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| error_chain(&bad))?;
+    let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| error_chain(&bad))?);
     let (first, rest) = chain.split_first().ok_or("there is none")?;
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let host = CanonicalHost::parse(&peer.advertise).map_err(|bad| causes(&bad))?;
+    let host = CanonicalHost::parse(&peer.advertise).map_err(|bad| error_chain(&bad))?;
     let bare = host.ip().map_or_else(|| host.name().to_owned(), |ip| ip.to_string());
-    let name = ServerName::try_from(bare).map_err(|bad| causes(&bad))?;
+    let name = ServerName::try_from(bare).map_err(|bad| error_chain(&bad))?;
     let server = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
-    let server = server.map_err(|bad| causes(&bad))?;
+    let server = server.map_err(|bad| error_chain(&bad))?;
     let client = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-    let client = client.map_err(|bad| causes(&bad))?;
+    let client = client.map_err(|bad| error_chain(&bad))?;
     let now = UnixTime::now();
     let judged = server
         .verify_server_cert(first, rest, &name, &[], now)
@@ -111,12 +116,12 @@ fn believed(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
         Err(rustls::Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         )) => Ok(()),
-        judged => judged.map_err(|bad| causes(&bad)),
+        judged => judged.map_err(|bad| error_chain(&bad)),
     }
 }
 
 /// Connects to every other gateway that advertises an address. `members`: by the name of the gateway.
-pub(super) async fn others(
+pub(super) async fn check_others(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     members: &BTreeMap<String, MemberRecord>,
@@ -124,7 +129,7 @@ pub(super) async fn others(
     let Some(peer) = &gateway.peer else { return };
     let secured = match &peer.tls {
         None => None,
-        Some(tls) => match UpstreamTls::open(&shown_to(tls)) {
+        Some(tls) => match UpstreamTls::open(&client_tls_of_peer(tls)) {
             Ok(secured) => Some(secured),
             // The certificate was reported already.
             Err(_) => return,
@@ -135,27 +140,27 @@ pub(super) async fn others(
     let reached: Vec<_> = reached.filter(|(name, _)| **name != ours).take(MOST).collect();
     let visits = reached.iter().map(|(name, address)| {
         let secured = secured.as_ref();
-        async move { (*name, *address, visit(address, secured).await) }
+        async move { (*name, *address, check_peer(address, secured).await) }
     });
     for (name, address, visited) in join_all(visits).await {
         if address == peer.advertise {
             let message = format!("`{name}` tells the others the same address as this file: `{address}`");
             let remedy = "write for each gateway the name or address of its own machine";
-            findings.wrong(&["peer", "advertise"], Code::NotReached, message, remedy);
+            findings.report_problem(&["peer", "advertise"], Code::NotReached, message, remedy);
         }
         match visited {
-            Ok(at) => findings.saw("peers", format!("{name} answers at {address} ({at})")),
+            Ok(at) => findings.record("peers", format!("{name} answers at {address} ({at})")),
             Err(why) => {
                 let message = format!("the gateway `{name}` cannot be reached at `{address}`: {why}");
                 let remedy = "see its `peer.advertise`, whether a firewall lets the port through, and that all gateways have `tls` with one `ca_file`, or none";
-                findings.found(&["peer"], Diagnostic::new(Code::PeerSilent, message).remedy(remedy));
+                findings.report(&["peer"], Diagnostic::new(Code::PeerSilent, message).with_remedy(remedy));
             }
         }
     }
 }
 
 /// Other gateways ask for the same certificates that we ask for.
-fn shown_to(tls: &PeerTls) -> plan::ClientTls {
+fn client_tls_of_peer(tls: &PeerTls) -> plan::ClientTls {
     plan::ClientTls {
         ca_file: Some(tls.ca_file.clone()),
         server_name: None,
@@ -163,23 +168,27 @@ fn shown_to(tls: &PeerTls) -> plan::ClientTls {
     }
 }
 
-async fn visit(advertised: &str, secured: Option<&UpstreamTls>) -> Result<ConnectTarget, String> {
+async fn check_peer(advertised: &str, secured: Option<&UpstreamTls>) -> Result<ConnectTarget, String> {
     let until = Instant::now() + LONGEST;
     let left = || until.saturating_duration_since(Instant::now());
     let late = |_| "no answer in time".to_owned();
     let addresses = timeout(left(), Sockets.resolve(advertised)).await.map_err(late)?;
-    let addresses = addresses.map_err(|error| causes(&error))?;
+    let addresses = addresses.map_err(|error| error_chain(&error))?;
     let mut last = "its name has no address".to_owned();
     for address in addresses {
-        match timeout(left(), knock(advertised, &address, secured)).await.map_err(late)? {
+        match timeout(left(), handshake(advertised, &address, secured)).await.map_err(late)? {
             Ok(()) => return Ok(address),
-            Err(error) => last = causes(&error),
+            Err(error) => last = error_chain(&error),
         }
     }
     Err(last)
 }
 
-async fn knock(advertised: &str, address: &ConnectTarget, secured: Option<&UpstreamTls>) -> io::Result<()> {
+async fn handshake(
+    advertised: &str,
+    address: &ConnectTarget,
+    secured: Option<&UpstreamTls>,
+) -> io::Result<()> {
     let stream = Sockets.dial(address).await?;
     let Some(secured) = secured else { return Ok(()) };
     let (mut stream, _) = secured.connect(advertised, stream, &["http/1.1"]).await?;

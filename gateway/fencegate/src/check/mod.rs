@@ -44,16 +44,16 @@ pub fn check(file: &PolicyFile, depth: Depth) -> io::Result<CheckOutcome> {
     match kind {
         FileKind::Gateway => {
             let loaded = file.load(file::load_in);
-            go_on(kind, loaded, depth, |plan| online::gateway(&file.text, plan))
+            check_loaded(kind, loaded, depth, |plan| online::gateway(&file.text, plan))
         }
         FileKind::Guard => {
             let loaded = file.load(file::load_guard_in);
-            go_on(kind, loaded, depth, |plan| online::guard(&file.text, plan))
+            check_loaded(kind, loaded, depth, |plan| online::guard(&file.text, plan))
         }
     }
 }
 
-fn go_on<P>(
+fn check_loaded<P>(
     kind: FileKind,
     loaded: LoadedFile<P>,
     depth: Depth,

@@ -8,7 +8,7 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{FencingLevel, GatewayPlan, GuardPlan, StoreLocation, TicketVerification},
 };
-use fencegate_process::said::causes;
+use fencegate_process::said::error_chain;
 use futures_util::future::{join_all, join3, join4};
 use tokio::task::LocalSet;
 
@@ -30,69 +30,72 @@ pub(super) struct OnlineResult {
 }
 
 pub(super) fn gateway(text: &str, gateway: &GatewayPlan) -> io::Result<OnlineResult> {
-    let findings = FindingCollector::in_file(text);
+    let findings = FindingCollector::new(text);
     let serving = &gateway.serving;
     let listener = ["listeners", &serving.listener.name, "tls"];
-    files::listener(&findings, &listener, serving.listener.tls.as_ref());
+    files::check_listener(&findings, &listener, serving.listener.tls.as_ref());
     let address = ["listeners", &serving.listener.name, "address"];
-    files::socket(&findings, &address, &serving.listener.address);
-    files::admin(&findings, &serving.admin);
-    files::log(&findings, &serving.log);
+    files::check_socket(&findings, &address, &serving.listener.address);
+    files::check_admin(&findings, &serving.admin);
+    files::check_log(&findings, &serving.log);
     let limits = ["listeners", &serving.listener.name, "limits"];
-    files::memory(&findings, &limits, &serving.listener.limits);
+    files::check_memory(&findings, &limits, &serving.listener.limits);
     if let Some(leases) = &gateway.leases {
-        files::leases(&findings, leases);
+        files::check_leases(&findings, leases);
     }
     if let Some(key) = &gateway.tickets
         && let Err(bad) = TicketIssuer::new(key, gateway, &"".into(), &Default::default())
     {
-        files::unusable(&findings, &["tickets"], &causes(&bad));
+        files::report_unusable(&findings, &["tickets"], &error_chain(&bad));
     }
-    let before = gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::state(&findings, folder));
-    let memory = TokenHistory::recalling(before);
+    let before =
+        gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::check_state(&findings, folder));
+    let memory = TokenHistory::from_records(before);
     run(async {
-        let endpoints = serving.upstreams.iter().map(|upstream| endpoints::of_gateway(&findings, upstream));
+        let endpoints =
+            serving.upstreams.iter().map(|upstream| endpoints::check_gateway_upstream(&findings, upstream));
         let gateways = async {
-            let found = ensemble::look(&findings, gateway, &memory).await?;
-            handshakes::others(&findings, gateway, &found.members).await;
+            let found = ensemble::check(&findings, gateway, &memory).await?;
+            handshakes::check_others(&findings, gateway, &found.members).await;
             Some(found.meta)
         };
         let own = async {
             if let Some(peer) = &gateway.peer {
-                handshakes::own(&findings, peer).await;
+                handshakes::check_own(&findings, peer).await;
             }
         };
-        let shared = services::look(&findings, serving);
+        let shared = services::check(&findings, serving);
         let (installation, met, (), ()) = join4(gateways, join_all(endpoints), own, shared).await;
         for (upstream, met) in serving.upstreams.iter().zip(met) {
             if upstream.fencing == FencingLevel::Guard {
-                endpoints::judge(&findings, upstream, &met, installation.as_ref());
+                endpoints::check_guards(&findings, upstream, &met, installation.as_ref());
             }
         }
     })?;
-    Ok(found(findings))
+    Ok(collect(findings))
 }
 
 pub(super) fn guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineResult> {
-    let findings = FindingCollector::in_file(text);
+    let findings = FindingCollector::new(text);
     let serving = &guard.serving;
-    files::listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
-    files::socket(&findings, &["listener", "address"], &serving.listener.address);
-    files::admin(&findings, &serving.admin);
-    files::log(&findings, &serving.log);
-    files::memory(&findings, &["listener", "limits"], &serving.listener.limits);
+    files::check_listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
+    files::check_socket(&findings, &["listener", "address"], &serving.listener.address);
+    files::check_admin(&findings, &serving.admin);
+    files::check_log(&findings, &serving.log);
+    files::check_memory(&findings, &["listener", "limits"], &serving.listener.limits);
     if guard.store != StoreLocation::Stateless
         && serving.upstreams.iter().any(|one| one.sharing.health.is_none())
     {
-        findings.saw("upstream", NO_HEALTH);
+        findings.record("upstream", NO_HEALTH);
     }
     run(async {
-        let upstreams = serving.upstreams.iter().map(|upstream| endpoints::of_guard(&findings, upstream));
+        let upstreams =
+            serving.upstreams.iter().map(|upstream| endpoints::check_guard_upstream(&findings, upstream));
         let (tickets, store) =
-            (keys(&findings, guard.tickets.as_ref()), store::look(&findings, &guard.store));
+            (check_ticket_keys(&findings, guard.tickets.as_ref()), store::check(&findings, &guard.store));
         join3(join_all(upstreams), tickets, store).await;
     })?;
-    Ok(found(findings))
+    Ok(collect(findings))
 }
 
 /// Said of a guard that does not ask.
@@ -100,11 +103,11 @@ const NO_HEALTH: &str =
     "without `health`: what is in doubt ends by the clock alone, also while the service stands still";
 
 /// The keys with which tickets are verified.
-async fn keys(findings: &FindingCollector, from: Option<&TicketVerification>) {
+async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVerification>) {
     let opened =
         |path: &PathBuf, verifier: Result<Verifier, fencegate_guard::ticket::KeyFileError>| match verifier {
-            Ok(_) => findings.saw("tickets", format!("verified with {}", path.display())),
-            Err(bad) => files::unusable(findings, &["tickets"], &causes(&bad)),
+            Ok(_) => findings.record("tickets", format!("verified with {}", path.display())),
+            Err(bad) => files::report_unusable(findings, &["tickets"], &error_chain(&bad)),
         };
     match from {
         None => {}
@@ -112,12 +115,12 @@ async fn keys(findings: &FindingCollector, from: Option<&TicketVerification>) {
         Some(TicketVerification::Secret(path)) => opened(path, Verifier::from_secret_file(path)),
         Some(TicketVerification::Jwks(url)) => {
             let fetched = match JwksFetcher::new(url, RefreshPolicy::default()) {
-                Ok(remote) => remote.fetch().await.map_err(|error| causes(&error)),
-                Err(bad) => Err(causes(&bad)),
+                Ok(remote) => remote.fetch().await.map_err(|error| error_chain(&error)),
+                Err(bad) => Err(error_chain(&bad)),
             };
             match fetched {
-                Ok(()) => findings.saw("tickets", format!("verified with {url}")),
-                Err(why) => findings.wrong(
+                Ok(()) => findings.record("tickets", format!("verified with {url}")),
+                Err(why) => findings.report_problem(
                     &["tickets", "jwks_url"],
                     Code::NoEndpoint,
                     format!("the ticket keys at {url} cannot be fetched: {why}"),
@@ -136,7 +139,7 @@ fn run(look: impl Future<Output = ()>) -> io::Result<()> {
     Ok(())
 }
 
-fn found(findings: FindingCollector) -> OnlineResult {
-    let (facts, diagnostics) = findings.sorted();
+fn collect(findings: FindingCollector) -> OnlineResult {
+    let (facts, diagnostics) = findings.into_sorted();
     OnlineResult { facts, diagnostics }
 }

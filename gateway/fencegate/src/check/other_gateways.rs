@@ -6,28 +6,28 @@ use fencegate_lock::session::{
 use fencegate_policies::{diagnose::Code, plan::GatewayPlan, published::PlanDigest};
 
 use super::findings::FindingCollector;
-use crate::agreement::compared;
+use crate::agreement::compare;
 
 /// # Errors
 /// ZooKeeper cannot be asked.
-pub(super) async fn look(
+pub(super) async fn check(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     link: &ZkSession,
     paths: &Paths,
 ) -> Result<(), ZkError> {
-    let file = PlanDigest::of(&gateway.serving, gateway.leases.as_ref());
-    let ours = PlanPublication::of(file.to_bytes());
-    let (others, same) = judged::from_outside(link, paths, gateway.fingerprint, &ours).await?;
-    let report = compared(&file, &ours, &same, &others);
+    let file = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
+    let ours = PlanPublication::from_bytes(file.to_bytes());
+    let (others, same) = judged::compare_plan(link, paths, gateway.fingerprint, &ours).await?;
+    let report = compare(&file, &ours, &same, &others);
     for unreadable in &report.unreadable {
         let remedy = "give all gateways the newest build";
-        findings.wrong(&["routes"], Code::PlanUnreadable, unreadable.clone(), remedy);
+        findings.report_problem(&["routes"], Code::PlanUnreadable, unreadable.clone(), remedy);
     }
     let refused: Vec<&str> =
         report.routes.iter().filter(|route| !route.agrees).map(|route| route.route.as_str()).collect();
     let agree = report.routes.len() - refused.len();
-    findings.saw(
+    findings.record(
         "members",
         format!(
             "{agree} of {} fenced routes and patterns of leases are locked alike by all",
@@ -45,7 +45,7 @@ pub(super) async fn look(
             by.join(", ")
         );
         let remedy = "follow *Changing keys in a fleet* in the runbook";
-        findings.wrong(&["routes"], Code::ConfigMismatch, message, remedy);
+        findings.report_problem(&["routes"], Code::ConfigMismatch, message, remedy);
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ pub struct DiagnosticJson<'c> {
 }
 
 impl<'c> DiagnosticJson<'c> {
-    pub fn of(diagnostic: &'c Diagnostic) -> Self {
+    pub fn new(diagnostic: &'c Diagnostic) -> Self {
         let place = diagnostic.place;
         Self {
             code: diagnostic.code.number(),
@@ -52,20 +52,20 @@ impl<'c> DiagnosticJson<'c> {
 }
 
 impl<'c> CheckReport<'c> {
-    pub fn of(file: &'c str, checked: &'c CheckOutcome) -> Self {
+    pub fn new(file: &'c str, checked: &'c CheckOutcome) -> Self {
         let kind = match checked.kind {
             FileKind::Gateway => "gateway",
             FileKind::Guard => "guard",
         };
-        let said = Self::about(file, kind, &checked.diagnostics);
+        let said = Self::for_unreadable(file, kind, &checked.diagnostics);
         Self { online: checked.online.as_deref(), ..said }
     }
 
     /// The report about a file that could not be checked.
-    pub fn about(file: &'c str, kind: &'static str, diagnostics: &'c [Diagnostic]) -> Self {
+    pub fn for_unreadable(file: &'c str, kind: &'static str, diagnostics: &'c [Diagnostic]) -> Self {
         let count = |severity| diagnostics.iter().filter(|one| one.severity == severity).count();
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-        let diagnostics = diagnostics.iter().map(DiagnosticJson::of).collect();
+        let diagnostics = diagnostics.iter().map(DiagnosticJson::new).collect();
         Self { file, kind, good: errors == 0, errors, warnings, diagnostics, online: None }
     }
 }

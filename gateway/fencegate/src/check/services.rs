@@ -11,12 +11,12 @@ use fencegate_policies::{
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::{endpoints::located, findings::FindingCollector};
+use super::{endpoints::resolve, findings::FindingCollector};
 
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn look(findings: &FindingCollector, plan: &Plan) {
-    let found = join_all(plan.upstreams.iter().map(spots)).await;
+pub(super) async fn check(findings: &FindingCollector, plan: &Plan) {
+    let found = join_all(plan.upstreams.iter().map(resolve_spots)).await;
     for (index, (one, here)) in plan.upstreams.iter().zip(&found).enumerate() {
         for (other, there) in plan.upstreams[..index].iter().zip(&found) {
             let known = one.service.id == other.service.id;
@@ -28,15 +28,20 @@ pub(super) async fn look(findings: &FindingCollector, plan: &Plan) {
                     other.name, one.name
                 );
                 let remedy = "write their endpoints alike, so that the ways round a fence are looked for";
-                findings.wrong(&["upstreams", &*one.name, "endpoints"], Code::SharedService, message, remedy);
+                findings.report_problem(
+                    &["upstreams", &*one.name, "endpoints"],
+                    Code::SharedService,
+                    message,
+                    remedy,
+                );
             }
         }
     }
 }
 
 /// The addresses of the endpoints. A name without an address is reported elsewhere.
-async fn spots(upstream: &Upstream) -> HashMap<AddressId, ConnectTarget> {
-    let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, located(endpoint)));
+async fn resolve_spots(upstream: &Upstream) -> HashMap<AddressId, ConnectTarget> {
+    let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, resolve(endpoint)));
     let found = join_all(lookups).await.into_iter().flatten().flatten().flatten();
     found.map(|remote| (spot(&remote), remote)).collect()
 }

@@ -10,7 +10,7 @@ use fencegate_policies::{
     diagnose::Code,
     plan::{self, StoreLocation},
 };
-use fencegate_process::{again, said::causes};
+use fencegate_process::{again, said::error_chain};
 use tokio::time::timeout;
 
 use super::{files, findings::FindingCollector};
@@ -19,36 +19,36 @@ use crate::database;
 /// The time limit for the database.
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn look(findings: &FindingCollector, store: &StoreLocation) {
+pub(super) async fn check(findings: &FindingCollector, store: &StoreLocation) {
     match store {
-        StoreLocation::Stateless => findings.saw("store", "none: a filter remembers nothing"),
-        StoreLocation::Redb(file) => files::writable(findings, &["store", "redb"], folder(file)),
-        StoreLocation::Postgres(from) => shared(findings, from).await,
+        StoreLocation::Stateless => findings.record("store", "none: a filter remembers nothing"),
+        StoreLocation::Redb(file) => files::check_writable(findings, &["store", "redb"], parent_folder(file)),
+        StoreLocation::Postgres(from) => check_shared(findings, from).await,
     }
 }
 
 /// The folder of a file.
-fn folder(file: &Path) -> &Path {
+fn parent_folder(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new("/"))
 }
 
-async fn shared(findings: &FindingCollector, from: &plan::PostgresLocation) {
+async fn check_shared(findings: &FindingCollector, from: &plan::PostgresLocation) {
     let way = ["store", "postgres"];
-    let place = match database::place(from) {
+    let place = match database::load_store_config(from) {
         Ok(place) => place,
-        Err(bad) => return files::unusable(findings, &way, &causes(&bad)),
+        Err(bad) => return files::report_unusable(findings, &way, &error_chain(&bad)),
     };
     let (why, remedy) = match timeout(LONGEST, PostgresStore::inspect(&place)).await {
         Ok(Ok(identity)) => {
             let StoreIdentity { store, ensemble, .. } = identity;
             findings
-                .saw("store", format!("{place} has store {store}, for tokens of installation {ensemble}"));
+                .record("store", format!("{place} has store {store}, for tokens of installation {ensemble}"));
             return;
         }
-        Ok(Err(unusable)) => (causes(&unusable), remedy(&unusable)),
+        Ok(Err(unusable)) => (error_chain(&unusable), remedy(&unusable)),
         Err(_) => (format!("{place} does not answer"), REACH.into()),
     };
-    findings.wrong(&way, Code::NoStore, why, &remedy);
+    findings.report_problem(&way, Code::NoStore, why, &remedy);
 }
 
 const REACH: &str = "start the database, or correct the address in `url_file`";
@@ -56,11 +56,12 @@ const REACH: &str = "start the database, or correct the address in `url_file`";
 fn remedy(unusable: &UnusableDatabaseError) -> String {
     match unusable {
         UnusableDatabaseError::Missing { .. } => {
-            let init = again::command(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID");
+            let init =
+                again::command_line(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID");
             format!("make the store once: `{init}`; `fencegate era show -c POLICY` prints both")
         }
         UnusableDatabaseError::Unfinished { from, .. } => {
-            let migrate = again::command(
+            let migrate = again::command_line(
                 again::CommandTarget::Guard,
                 &format!("guard migrate --from redb:{from} --to postgres"),
             );

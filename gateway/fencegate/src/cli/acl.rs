@@ -2,9 +2,9 @@
 
 use clap::Subcommand;
 use fencegate_lock::session::{
-    applied::{AclReport, apply},
+    applied::{AclReport, apply_acl},
     link::{ZkClient, ZkError},
-    open_nodes::audit,
+    open_nodes::audit_acls,
 };
 use fencegate_policies::plan;
 use fencegate_process::again::{self, CommandTarget};
@@ -65,15 +65,15 @@ fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
     if policy.acl != plan::AclMode::Closed {
         return Err(AclError::Open);
     }
-    ensemble::ask(policy, async |link, paths| {
-        let meant = link.meant().await.map_err(|fault| AclError::Unasked(Some(fault)))?;
+    ensemble::with_session(policy, async |link, paths| {
+        let meant = link.intended_writers().await.map_err(|fault| AclError::Unasked(Some(fault)))?;
         let meant = meant.ok_or(AclError::Unasked(None))?;
         let root = paths.root();
-        let found = audit(link, root, &meant).await;
+        let found = audit_acls(link, root, &meant).await;
         let found = found.map_err(|source| AclError::Look { root: root.to_owned(), source })?;
         if found.count > 0 {
-            let set = again::command(CommandTarget::Gateway, "acl set");
-            return Err(AclError::OpenNodes(format!("{}\nTo close them: `{set}`", found.told())));
+            let set = again::command_line(CommandTarget::Gateway, "acl set");
+            return Err(AclError::OpenNodes(format!("{}\nTo close them: `{set}`", found.summary())));
         }
         let bound = if found.unfinished { ", the first ones of more," } else { "" };
         Ok(format!("{root}: {} nodes{bound} may be written by nobody but {}", found.looked, meant.join(", ")))
@@ -81,9 +81,9 @@ fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
 }
 
 fn set(policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
-    ensemble::ask(policy, async |link, paths| {
+    ensemble::with_session(policy, async |link, paths| {
         let root = paths.root();
-        let applied = apply(link, root).await;
+        let applied = apply_acl(link, root).await;
         let AclReport { nodes, closed_to_us } =
             applied.map_err(|source| AclError::Change { root: root.to_owned(), source })?;
         // For a later reader of the log, who does not see the terminal.

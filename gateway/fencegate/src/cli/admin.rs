@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::Args;
-use fencegate_guard::ticket::{KeyFileError, secret};
+use fencegate_guard::ticket::{KeyFileError, read_secret};
 use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_policies::plan;
 pub(super) use fencegate_process::again::CommandTarget;
@@ -72,7 +72,7 @@ pub(super) enum AdminClientError {
         "FG0601: find the admin listener at {admin}; `--admin` takes `host:port` or a URL without a path"
     )]
     NoHost { admin: String, source: io::Error },
-    #[error("FG0601: no answer from the admin listener at {admin}: {}; {}", said::causes(.why), if *.guessed {
+    #[error("FG0601: no answer from the admin listener at {admin}: {}; {}", said::error_chain(.why), if *.guessed {
         "that is where it is unless `--admin URL`, `-c FILE`, FENCEGATE_ADMIN or FENCEGATE_CONFIG says otherwise, in this order"
     } else {
         "is the process running, and is that its admin address?"
@@ -96,13 +96,13 @@ pub(super) enum AdminClientError {
 }
 
 impl AdminTargetArgs {
-    pub(super) fn found(&self, of: CommandTarget) -> Result<AdminTarget, ExitCode> {
+    pub(super) fn resolve(&self, of: CommandTarget) -> Result<AdminTarget, ExitCode> {
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
         let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
-        again::told(of, self.said());
-        let (url, guessed) = match config::process(self.admin.as_deref(), self.policy.as_deref(), of) {
-            ResolvedTarget::File(file) => return self.of_file(&file, of, tls),
+        again::set_command_arguments(of, self.to_args());
+        let (url, guessed) = match config::resolve_target(self.admin.as_deref(), self.policy.as_deref(), of) {
+            ResolvedTarget::File(file) => return self.resolve_from_file(&file, of, tls),
             ResolvedTarget::Admin(url) => (url, false),
             ResolvedTarget::Default(url) => (url.to_owned(), true),
         };
@@ -112,13 +112,18 @@ impl AdminTargetArgs {
         Ok(AdminTarget { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
     }
 
-    fn of_file(&self, file: &Path, of: CommandTarget, tls: plan::ClientTls) -> Result<AdminTarget, ExitCode> {
+    fn resolve_from_file(
+        &self,
+        file: &Path,
+        of: CommandTarget,
+        tls: plan::ClientTls,
+    ) -> Result<AdminTarget, ExitCode> {
         let admin = match of {
             CommandTarget::Gateway => policy::read_quietly(file)?.serving.admin,
             CommandTarget::Guard => policy::read_guard_quietly(file)?.serving.admin,
         };
         Ok(AdminTarget {
-            admin: reachable(admin.address).to_string(),
+            admin: connect_address(admin.address).to_string(),
             guessed: false,
             token: self.token_file.clone().or(admin.bearer),
             // The command connects by an address, and no certificate has that address.
@@ -141,7 +146,7 @@ impl AdminTargetArgs {
     }
 
     /// The arguments of the command line, to be repeated in printed commands.
-    fn said(&self) -> Vec<OsString> {
+    fn to_args(&self) -> Vec<OsString> {
         let files = [
             ("-c", &self.policy),
             ("--token-file", &self.token_file),
@@ -156,7 +161,7 @@ impl AdminTargetArgs {
 }
 
 /// A listener on all addresses is reached on loopback.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+fn connect_address(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         let here: IpAddr =
             if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
@@ -177,21 +182,21 @@ pub(super) struct AdminClient {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl AdminClient {
-    pub(super) async fn at(found: &AdminTarget, of: CommandTarget) -> Result<Self, AdminClientError> {
+    pub(super) async fn connect(found: &AdminTarget, of: CommandTarget) -> Result<Self, AdminClientError> {
         let admin = found.admin.clone();
         let no_host = |source| AdminClientError::NoHost { admin: admin.clone(), source };
         let mut addresses = tokio::net::lookup_host(&admin).await.map_err(no_host)?;
         let address = addresses.next().ok_or_else(|| no_host(io::ErrorKind::NotFound.into()))?;
-        let mut client = JsonClient::of(address).called(&admin);
+        let mut client = JsonClient::new(address).with_host(&admin);
         if let Some(file) = &found.token {
-            let token =
-                secret(file).map_err(|source| AdminClientError::Token { admin: admin.clone(), source })?;
-            client = client.bearing(token.trim_ascii());
+            let token = read_secret(file)
+                .map_err(|source| AdminClientError::Token { admin: admin.clone(), source })?;
+            client = client.with_bearer(token.trim_ascii());
         }
         if let Some(tls) = &found.tls {
             let secured = UpstreamTls::open(tls)
                 .map_err(|source| AdminClientError::Tls { admin: admin.clone(), source })?;
-            client = client.over(secured);
+            client = client.with_tls(secured);
         }
         let what = match of {
             CommandTarget::Gateway => "a gateway",
@@ -202,58 +207,60 @@ impl AdminClient {
 
     pub(super) async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
         let answer = self.client.get(path, PATIENCE).await;
-        self.body(answer)
+        self.success_body(answer)
     }
 
     /// The answer with its status, where several statuses are good. Gives up after `patience`.
-    pub(super) async fn get_for(
+    pub(super) async fn get_response(
         &mut self,
         path: &str,
         patience: Duration,
     ) -> Result<JsonResponse, AdminClientError> {
-        self.client.get(path, patience).await.map_err(|source| self.unanswered(source))
+        self.client.get(path, patience).await.map_err(|source| self.no_answer_error(source))
     }
 
     pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, AdminClientError> {
         let answer = self.client.post(path, body, PATIENCE).await;
-        self.body(answer)
+        self.success_body(answer)
     }
 
     /// The answer with its status, where several statuses are good.
-    pub(super) async fn post_for(
+    pub(super) async fn post_response(
         &mut self,
         path: &str,
         body: &Value,
     ) -> Result<JsonResponse, AdminClientError> {
         let answer = self.client.post(path, body, PATIENCE).await;
-        let answer = answer.map_err(|source| self.unanswered(source))?;
+        let answer = answer.map_err(|source| self.no_answer_error(source))?;
         match answer.status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
-                Err(self.refused(&answer))
+                Err(self.refusal_error(&answer))
             }
             _ => Ok(answer),
         }
     }
 
     /// An answer that is read in pieces.
-    pub(super) async fn post_for_stream(&mut self, path: &str) -> Result<StreamedResponse, AdminClientError> {
-        let begun = self.client.stream(path, PATIENCE).await;
-        let begun = begun.map_err(|source| self.unanswered(source))?;
-        begun.map_err(|answer| self.refused(&answer))
+    pub(super) async fn post_stream(&mut self, path: &str) -> Result<StreamedResponse, AdminClientError> {
+        let begun = self.client.post_stream(path, PATIENCE).await;
+        let begun = begun.map_err(|source| self.no_answer_error(source))?;
+        begun.map_err(|answer| self.refusal_error(&answer))
     }
 
-    fn body(&self, answer: Result<JsonResponse, JsonClientError>) -> Result<Value, AdminClientError> {
-        let answer = answer.map_err(|source| self.unanswered(source))?;
-        if answer.status.is_success() { Ok(answer.body) } else { Err(self.refused(&answer)) }
+    fn success_body(&self, answer: Result<JsonResponse, JsonClientError>) -> Result<Value, AdminClientError> {
+        let answer = answer.map_err(|source| self.no_answer_error(source))?;
+        if answer.status.is_success() { Ok(answer.body) } else { Err(self.refusal_error(&answer)) }
     }
 
-    pub(super) fn unanswered(&self, source: JsonClientError) -> AdminClientError {
+    pub(super) fn no_answer_error(&self, source: JsonClientError) -> AdminClientError {
         AdminClientError::NoAnswer { admin: self.admin.clone(), guessed: self.guessed, why: source }
     }
 
-    fn refused(&self, answer: &JsonResponse) -> AdminClientError {
+    fn refusal_error(&self, answer: &JsonResponse) -> AdminClientError {
         let admin = self.admin.clone();
-        let Some(said) = answer.body["error"].as_str().map(str::to_owned) else { return self.another() };
+        let Some(said) = answer.body["error"].as_str().map(str::to_owned) else {
+            return self.wrong_process_error();
+        };
         match answer.status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
                 AdminClientError::AccessDenied { admin, said }
@@ -267,24 +274,24 @@ impl AdminClient {
     }
 
     /// The process that answers is of another kind.
-    pub(super) fn another(&self) -> AdminClientError {
+    pub(super) fn wrong_process_error(&self) -> AdminClientError {
         AdminClientError::WrongProcess { admin: self.admin.clone(), what: self.what }
     }
 
-    pub(super) fn read<T: DeserializeOwned>(&self, told: Value) -> Result<T, AdminClientError> {
-        serde_json::from_value(told).map_err(|_| self.another())
+    pub(super) fn parse<T: DeserializeOwned>(&self, told: Value) -> Result<T, AdminClientError> {
+        serde_json::from_value(told).map_err(|_| self.wrong_process_error())
     }
 }
 
 /// Runs one question on a runtime of its own.
-pub(super) fn ask<R>(
+pub(super) fn with_client<R>(
     found: &AdminTarget,
     of: CommandTarget,
     question: impl AsyncFnOnce(&mut AdminClient) -> Result<R, AdminClientError>,
 ) -> Result<R, AdminClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut asker = AdminClient::at(found, of).await?;
+        let mut asker = AdminClient::connect(found, of).await?;
         question(&mut asker).await
     })
 }

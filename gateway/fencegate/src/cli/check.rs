@@ -16,7 +16,7 @@ use super::{
     config,
     exit::{CONFIGURATION, RUNTIME},
     log::Format,
-    out::{complain, failed, say},
+    out::{print_error, print_text, report_error},
     policy,
 };
 use crate::{
@@ -45,51 +45,60 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     let named = arguments.policy.as_deref().or(arguments.config.as_deref());
-    let path = config::named(named, CommandTarget::Gateway)?;
+    let path = config::resolve_file_of_any_kind(named, CommandTarget::Gateway)?;
     let name = path.display().to_string();
     let file = match PolicyFile::open(&path) {
         Ok(file) => file,
-        Err(unreadable) => return Err(unread(arguments, &name, &unreadable)),
+        Err(unreadable) => return Err(report_unreadable(arguments, &name, &unreadable)),
     };
     if let Some(named) = named {
         let of = match file::kind(&file.text) {
             FileKind::Gateway => CommandTarget::Gateway,
             FileKind::Guard => CommandTarget::Guard,
         };
-        again::told(of, [Path::new("-c"), named]);
+        again::set_command_arguments(of, [Path::new("-c"), named]);
     }
     let reach = if arguments.online { Depth::Online } else { Depth::File };
-    let checked = check::check(&file, reach).map_err(|error| failed(&error))?;
+    let checked = check::check(&file, reach).map_err(|error| report_error(&error))?;
     match arguments.format {
-        Format::Json => json(&CheckReport::of(&name, &checked))?,
-        Format::Text => text(&name, &file, &checked, arguments.strict)?,
+        Format::Json => print_json(&CheckReport::new(&name, &checked))?,
+        Format::Text => print_diagnostics(&name, &file, &checked, arguments.strict)?,
     }
     verdict(&checked.diagnostics, arguments.strict)
 }
 
-fn unread(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyError) -> ExitCode {
+fn report_unreadable(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyError) -> ExitCode {
     match unreadable {
         ReadPolicyError::InvalidText(diagnostic, _) if arguments.format == Format::Json => {
             let said = [(**diagnostic).clone()];
-            json(&CheckReport::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(CONFIGURATION))
+            print_json(&CheckReport::for_unreadable(name, "gateway", &said))
+                .err()
+                .unwrap_or(ExitCode::from(CONFIGURATION))
         }
         ReadPolicyError::Io { source, .. } if arguments.format == Format::Json => {
             let said = [Diagnostic::new(Code::NoFile, format!("read {name}: {source}"))
-                .remedy("see whether the path is right, and whether this user may read it")];
-            json(&CheckReport::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(RUNTIME))
+                .with_remedy("see whether the path is right, and whether this user may read it")];
+            print_json(&CheckReport::for_unreadable(name, "gateway", &said))
+                .err()
+                .unwrap_or(ExitCode::from(RUNTIME))
         }
-        _ => policy::unread(unreadable),
+        _ => policy::report_unreadable(unreadable),
     }
 }
 
-fn json(report: &CheckReport) -> Result<(), ExitCode> {
+fn print_json(report: &CheckReport) -> Result<(), ExitCode> {
     let text = serde_json::to_string_pretty(report).expect("plain fields serialise");
-    say(text)
+    print_text(text)
 }
 
-fn text(name: &str, file: &PolicyFile, checked: &CheckOutcome, strict: bool) -> Result<(), ExitCode> {
+fn print_diagnostics(
+    name: &str,
+    file: &PolicyFile,
+    checked: &CheckOutcome,
+    strict: bool,
+) -> Result<(), ExitCode> {
     for diagnostic in &checked.diagnostics {
-        complain(file.shown(diagnostic));
+        print_error(file.render(diagnostic));
     }
     let facts = checked.online.iter().flatten();
     let width = facts.clone().map(|fact| fact.about.chars().count()).max().unwrap_or_default();
@@ -97,7 +106,7 @@ fn text(name: &str, file: &PolicyFile, checked: &CheckOutcome, strict: bool) -> 
     if verdict(&checked.diagnostics, strict).is_ok() {
         said.push_str(&format!("{name}: good\n"));
     }
-    if said.is_empty() { Ok(()) } else { say(said) }
+    if said.is_empty() { Ok(()) } else { print_text(said) }
 }
 
 fn verdict(diagnostics: &[Diagnostic], strict: bool) -> Result<(), ExitCode> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::one_line::visible;
+use crate::one_line::sanitize;
 
 /// Rows below a line of heads.
 #[derive(Debug)]
@@ -12,12 +12,12 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn of<const N: usize>(head: [&'static str; N]) -> Self {
+    pub(super) fn new<const N: usize>(head: [&'static str; N]) -> Self {
         Self { head: head.into(), rows: Vec::new() }
     }
 
-    pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| visible(&cell)).into());
+    pub(super) fn push_row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.map(|cell| sanitize(&cell)).into());
     }
 
     pub(super) fn widths(&self) -> Vec<usize> {
@@ -50,9 +50,9 @@ mod tests {
 
     #[test]
     fn columns_stand_below_their_heads_and_nothing_commands_the_terminal() {
-        let mut table = Table::of(["KEY", "N"]);
-        table.row(["account/7\u{1b}[2J".into(), "1".into()]);
-        table.row(["b".into(), "22".into()]);
+        let mut table = Table::new(["KEY", "N"]);
+        table.push_row(["account/7\u{1b}[2J".into(), "1".into()]);
+        table.push_row(["b".into(), "22".into()]);
         assert_eq!(table.to_string(), "KEY            N\naccount/7\u{fffd}[2J  1\nb              22\n");
     }
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::again::{self, CommandTarget};
 
-use super::{exit::USAGE, out::complain, policy};
+use super::{exit::USAGE, out::print_error, policy};
 
 /// The environment variable that names the file.
 pub(super) const CONFIG: &str = "FENCEGATE_CONFIG";
@@ -31,12 +31,12 @@ pub(super) struct ConfigArgs {
 impl ConfigArgs {
     /// The plan, for a verb that needs it only to find ZooKeeper. Warnings are left to `check` and `run`.
     pub(super) fn plan(&self) -> Result<GatewayPlan, ExitCode> {
-        policy::read_quietly(&file(self.config.as_deref(), CommandTarget::Gateway)?)
+        policy::read_quietly(&resolve_file(self.config.as_deref(), CommandTarget::Gateway)?)
     }
 }
 
 /// The path at which a package installs the file.
-pub(super) fn usual(of: CommandTarget) -> &'static Path {
+pub(super) fn default_path(of: CommandTarget) -> &'static Path {
     Path::new(match of {
         CommandTarget::Gateway => "/etc/fencegate/policy.yaml",
         CommandTarget::Guard => "/etc/fencegate/guard.yaml",
@@ -44,27 +44,27 @@ pub(super) fn usual(of: CommandTarget) -> &'static Path {
 }
 
 /// As [`file`], with an absolute path: others run the printed commands from other folders.
-pub(super) fn served(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
+pub(super) fn absolute_file(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
     let absolute = given.map(|given| path::absolute(given).unwrap_or_else(|_| given.to_owned()));
-    file(absolute.as_deref(), of)
+    resolve_file(absolute.as_deref(), of)
 }
 
 /// The file to use. Printed commands name it again if the user named it.
-pub(super) fn file(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
+pub(super) fn resolve_file(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
-        again::told(of, [Path::new("-c"), given]);
+        again::set_command_arguments(of, [Path::new("-c"), given]);
     }
-    named(given, of)
+    resolve_file_of_any_kind(given, of)
 }
 
 /// As [`file`], where the kind of the file is not known yet.
-pub(super) fn named(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
+pub(super) fn resolve_file_of_any_kind(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
         return Ok(given.to_owned());
     }
-    among(variable(CONFIG), of, Path::exists).ok_or_else(|| {
-        let usual = usual(of).display();
-        complain(format_args!(
+    env_or_default(env_var(CONFIG), of, Path::exists).ok_or_else(|| {
+        let usual = default_path(of).display();
+        print_error(format_args!(
             "error: FG0530: no file is named by `-c FILE`, none by {CONFIG}, and {usual} is not there; they are taken in this order"
         ));
         ExitCode::from(USAGE)
@@ -72,17 +72,17 @@ pub(super) fn named(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, 
 }
 
 /// The file of the environment, or the installed one.
-fn among(
+fn env_or_default(
     environment: Option<OsString>,
     of: CommandTarget,
     is_there: impl Fn(&Path) -> bool,
 ) -> Option<PathBuf> {
-    let usual = usual(of);
+    let usual = default_path(of);
     environment.map(PathBuf::from).or_else(|| is_there(usual).then(|| usual.to_owned()))
 }
 
 /// An empty variable counts as not set, as in shell scripts.
-fn variable(name: &str) -> Option<OsString> {
+fn env_var(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
@@ -98,12 +98,12 @@ pub(super) enum ResolvedTarget {
 }
 
 /// The process to ask. The command line counts before the environment.
-pub(super) fn process(admin: Option<&str>, file: Option<&Path>, of: CommandTarget) -> ResolvedTarget {
-    let named = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
-    meant((admin, file), (named(ADMIN), variable(CONFIG)), of, Path::exists)
+pub(super) fn resolve_target(admin: Option<&str>, file: Option<&Path>, of: CommandTarget) -> ResolvedTarget {
+    let named = |name| env_var(name).map(|value| value.to_string_lossy().into_owned());
+    choose_target((admin, file), (named(ADMIN), env_var(CONFIG)), of, Path::exists)
 }
 
-fn meant(
+fn choose_target(
     (admin, file): (Option<&str>, Option<&Path>),
     (admin_of_environment, file_of_environment): (Option<String>, Option<OsString>),
     of: CommandTarget,
@@ -113,7 +113,7 @@ fn meant(
         (Some(admin), _, _) => ResolvedTarget::Admin(admin.to_owned()),
         (None, Some(file), _) => ResolvedTarget::File(file.to_owned()),
         (None, None, Some(admin)) => ResolvedTarget::Admin(admin),
-        (None, None, None) => among(file_of_environment, of, is_there).map_or(
+        (None, None, None) => env_or_default(file_of_environment, of, is_there).map_or(
             ResolvedTarget::Default(match of {
                 CommandTarget::Gateway => "127.0.0.1:9901",
                 CommandTarget::Guard => "127.0.0.1:9902",
@@ -141,9 +141,12 @@ mod tests {
             ((None, None), (None, None), there, ResolvedTarget::File("/etc/fencegate/guard.yaml".into())),
             ((None, None), (None, None), not_there, ResolvedTarget::Default("127.0.0.1:9902")),
         ] {
-            assert_eq!(meant(line, environment, CommandTarget::Guard, is_there), expected);
+            assert_eq!(choose_target(line, environment, CommandTarget::Guard, is_there), expected);
         }
-        assert_eq!(among(None, CommandTarget::Gateway, not_there), None);
-        assert_eq!(among(None, CommandTarget::Gateway, there), Some("/etc/fencegate/policy.yaml".into()));
+        assert_eq!(env_or_default(None, CommandTarget::Gateway, not_there), None);
+        assert_eq!(
+            env_or_default(None, CommandTarget::Gateway, there),
+            Some("/etc/fencegate/policy.yaml".into())
+        );
     }
 }

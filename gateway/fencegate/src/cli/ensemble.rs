@@ -25,7 +25,7 @@ pub(super) enum ConnectZooKeeperError {
 }
 
 /// Connects, asks, and closes the session.
-pub(super) fn ask<R, E: From<ConnectZooKeeperError>>(
+pub(super) fn with_session<R, E: From<ConnectZooKeeperError>>(
     policy: &plan::ZooKeeperSettings,
     question: impl AsyncFnOnce(&ZkSession, &Paths) -> Result<R, E>,
 ) -> Result<R, E> {
@@ -34,10 +34,10 @@ pub(super) fn ask<R, E: From<ConnectZooKeeperError>>(
         .build()
         .map_err(ConnectZooKeeperError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
-        let connected = Servers::of(policy).map_err(ConnectZooKeeperError::Tls)?.connect().await;
+        let connected = Servers::from_policy(policy).map_err(ConnectZooKeeperError::Tls)?.connect().await;
         let link = connected
             .map_err(|source| ConnectZooKeeperError::Connect { servers: policy.servers.join(","), source })?;
-        let answer = question(&link, &Paths::below(&policy.root)).await;
+        let answer = question(&link, &Paths::new(&policy.root)).await;
         link.close().await;
         answer
     })

@@ -83,12 +83,12 @@ pub(super) enum EraError {
     State(StateDirError),
     #[error(
         "{path} is there already: nothing was changed; for larger tokens: `{}`",
-        again::command(CommandTarget::Gateway, "era bump")
+        again::command_line(CommandTarget::Gateway, "era bump")
     )]
     Found { path: String },
     #[error(
         "`{0}` is not the name of an installation: 32 hex digits, as `{show}` or a guard prints it",
-        show = again::command(CommandTarget::Gateway, "era show")
+        show = again::command_line(CommandTarget::Gateway, "era show")
     )]
     NotAName(String),
     #[error("{0}")]
@@ -153,10 +153,10 @@ pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String,
         EraCommand::Init { at_least, installation, .. } => init(policy, *at_least, installation.as_deref()),
         EraCommand::Show { format, .. } => {
             let shown = show(plan)?;
-            Ok(told(*format, &shown, EraReport::text))
+            Ok(render(*format, &shown, EraReport::to_text))
         }
         EraCommand::Bump { at_least, installation, force, format, .. } => {
-            let state = match known(plan) {
+            let state = match state_records(plan) {
                 Ok(records) => records,
                 // An unreadable `state_dir` must not stop the bump that makes up for it.
                 Err(why) if at_least.is_some() => {
@@ -167,37 +167,37 @@ pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String,
             };
             let asked = BumpRequest {
                 at_least: at_least.unwrap_or_default(),
-                name: a_name(installation.as_deref())?,
+                name: parse_installation(installation.as_deref())?,
                 force: *force,
             };
             let bumped = bump(policy, state, &asked)?;
-            Ok(told(*format, &bumped, BumpReport::text))
+            Ok(render(*format, &bumped, BumpReport::to_text))
         }
     }
 }
 
 /// The records in `state_dir`, if the policy has one.
-fn known(plan: &plan::GatewayPlan) -> Result<Vec<InstallationRecord>, StateDirError> {
-    plan.state_dir.as_deref().map_or(Ok(Vec::new()), remembered)
+fn state_records(plan: &plan::GatewayPlan) -> Result<Vec<InstallationRecord>, StateDirError> {
+    plan.state_dir.as_deref().map_or(Ok(Vec::new()), read_state_dir)
 }
 
 /// The machine of an operator has the policy, but perhaps not the files that gateways write.
-fn remembered(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
+fn read_state_dir(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
     if folder.try_exists().is_ok_and(|there| !there) {
         warn!(folder = %folder.display(), "there is no state_dir on this machine: nothing is known from it");
         return Ok(Vec::new());
     }
-    state::read(folder)
+    state::read_records(folder)
 }
 
-fn a_name(installation: Option<&str>) -> Result<Option<&str>, EraError> {
+fn parse_installation(installation: Option<&str>) -> Result<Option<&str>, EraError> {
     match installation {
         Some(name) if Guid::parse(name).is_none() => Err(EraError::NotAName(name.to_owned())),
         name => Ok(name),
     }
 }
 
-fn told<T: Serialize>(format: Format, said: &T, text: impl FnOnce(&T) -> String) -> String {
+fn render<T: Serialize>(format: Format, said: &T, text: impl FnOnce(&T) -> String) -> String {
     match format {
         Format::Text => text(said),
         Format::Json => serde_json::to_string_pretty(said).expect("plain fields serialise"),
@@ -212,13 +212,13 @@ fn init(
 ) -> Result<String, EraError> {
     let beginning = match at_least {
         Some(highest) => InitialEra {
-            uuid: a_name(installation)?.map(str::to_owned),
+            uuid: parse_installation(installation)?.map(str::to_owned),
             era: 1,
             base: bump::base_above(highest)?,
         },
         None => InitialEra::default(),
     };
-    ensemble::ask(policy, async |link, paths| {
+    ensemble::with_session(policy, async |link, paths| {
         let init = era::init(link, paths, beginning, &SystemRandomness)
             .await
             .map_err(|source| EraError::Make { root: policy.root.clone(), source })?;
@@ -233,13 +233,13 @@ fn init(
 
 /// How far tokens have come.
 pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraError> {
-    let state = known(plan);
-    ensemble::ask(&plan.zookeeper, async |link, paths| {
+    let state = state_records(plan);
+    ensemble::with_session(&plan.zookeeper, async |link, paths| {
         let era = era::read(link, paths).await?;
-        let floor = era::floor(link, paths, &era, &SystemRandomness).await?;
+        let floor = era::find_floor(link, paths, &era, &SystemRandomness).await?;
         let InstallationMeta { uuid: ensemble, era, base, suspect, .. } = era.meta;
         let (state, state_unreadable) = match state {
-            Ok(records) => (TokenHistory::recalling(records).compared_with(&ensemble), None),
+            Ok(records) => (TokenHistory::from_records(records).baseline_for(&ensemble), None),
             Err(why) => (None, Some(why.to_string())),
         };
         let ours = state.as_ref().filter(|record| record.installation == ensemble);
@@ -266,14 +266,14 @@ fn bump(
     state: Vec<InstallationRecord>,
     asked: &BumpRequest<'_>,
 ) -> Result<BumpReport, EraError> {
-    let state = TokenHistory::recalling(state);
-    ensemble::ask(policy, async |link, paths| {
+    let state = TokenHistory::from_records(state);
+    ensemble::with_session(policy, async |link, paths| {
         let mut round = 0;
         loop {
             round += 1;
             let era = era::read(link, paths).await?;
-            let seen = state.compared_with(asked.name.unwrap_or(&era.meta.uuid));
-            let next = bump::next(link, paths, &era, (seen.as_ref(), asked), &SystemRandomness).await;
+            let seen = state.baseline_for(asked.name.unwrap_or(&era.meta.uuid));
+            let next = bump::next_era(link, paths, &era, (seen.as_ref(), asked), &SystemRandomness).await;
             let above = next.as_ref().map_or(0, |next| next.above);
             let bumped = match next {
                 Ok(next) => bump::bump(link, paths, &era, next.meta).await,
@@ -299,7 +299,7 @@ impl From<InstallationRecord> for RememberedState {
 }
 
 impl EraReport {
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let Self { ensemble, era, base, floor, .. } = self;
         let mut text = format!(
             "installation  {ensemble}\n\
@@ -322,7 +322,7 @@ impl EraReport {
             return text
                 + &format!(
                     "\nTo make larger tokens, once no gateway is registered:\n  {}",
-                    again::command(CommandTarget::Gateway, &format!("era bump --at-least {floor}"))
+                    again::command_line(CommandTarget::Gateway, &format!("era bump --at-least {floor}"))
                 );
         }
         text + &format!(
@@ -333,7 +333,7 @@ impl EraReport {
 }
 
 impl BumpReport {
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let Self { ensemble, era, base, above } = self;
         format!(
             "installation  {ensemble}\n\

@@ -31,9 +31,9 @@ pub(super) const UNREACHABLE: u8 = 69;
 
 /// Reports a mistake on the command line, or prints the requested help, and ends. For a verb that runs a command, the
 /// exit code says that nothing was run.
-pub(super) fn misread(mistake: &clap::Error) -> ! {
+pub(super) fn exit_with_usage(mistake: &clap::Error) -> ! {
     let asked = matches!(mistake.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if asked || !runs_a_command(env::args_os()) {
+    if asked || !is_command_runner(env::args_os()) {
         mistake.exit();
     }
     // Does not fail if nobody reads it.
@@ -41,7 +41,7 @@ pub(super) fn misread(mistake: &clap::Error) -> ! {
     process::exit(NOT_RUN.into())
 }
 
-fn runs_a_command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
+fn is_command_runner(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
     let arguments: Vec<_> = arguments.into_iter().collect();
     let among = |word: &str| arguments.iter().skip(1).any(|argument| argument.as_ref() == word);
     (among("lock") || among("elect")) && among("--")
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn who_has_a_command_run_says_so_with_two_dashes() {
-        assert!(runs_a_command(["fencegate", "lock", "a", "--", "true"]));
-        assert!(!runs_a_command(["fencegate", "lock", "show", "a"]));
-        assert!(!runs_a_command(["fencegate", "check", "--"]));
+        assert!(is_command_runner(["fencegate", "lock", "a", "--", "true"]));
+        assert!(!is_command_runner(["fencegate", "lock", "show", "a"]));
+        assert!(!is_command_runner(["fencegate", "check", "--"]));
     }
 }

@@ -11,7 +11,7 @@ use super::{
     config::{self, ConfigArgs},
     exit::USAGE,
     log::Format,
-    out::{complain, failed},
+    out::{print_error, report_error},
     policy,
 };
 use crate::explain::{self, Explanation, ParseSampleError, SampleRequest};
@@ -53,47 +53,50 @@ enum ExplainError {
 pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
     let about = explain.about.join(" ");
     if let Some(code) = Code::parse(&about) {
-        return Ok(story(code));
+        return Ok(code_story(code));
     }
-    if looks_like_a_code(&about) {
-        complain(format_args!("error: `{about}` is no code; FG and four digits are, as messages print them"));
+    if is_code(&about) {
+        print_error(format_args!(
+            "error: `{about}` is no code; FG and four digits are, as messages print them"
+        ));
         return Err(ExitCode::from(USAGE));
     }
     let usage = |trouble: ExplainError| {
-        failed(&trouble);
+        report_error(&trouble);
         ExitCode::from(USAGE)
     };
-    let gateway = policy::read(&config::file(explain.config.config.as_deref(), CommandTarget::Gateway)?)?;
+    let gateway =
+        policy::read(&config::resolve_file(explain.config.config.as_deref(), CommandTarget::Gateway)?)?;
     let default = explain::default_host(&gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
-    let body = body(explain.body.as_deref()).map_err(|trouble| failed(&trouble))?;
+    let body = read_body(explain.body.as_deref()).map_err(|trouble| report_error(&trouble))?;
     let sample = SampleRequest::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
     let explained =
-        explain::explain(&gateway, &sample).map_err(|error| failed(&ExplainError::Runtime(error)))?;
-    Ok(written(&explained, explain.format))
+        explain::explain(&gateway, &sample).map_err(|error| report_error(&ExplainError::Runtime(error)))?;
+    Ok(render(&explained, explain.format))
 }
 
 /// A code ends in digits; a request has a path.
-fn looks_like_a_code(about: &str) -> bool {
+fn is_code(about: &str) -> bool {
     let number = about.get(..2).filter(|begin| begin.eq_ignore_ascii_case("FG")).map(|_| &about[2..]);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn written(explained: &Explanation, format: Format) -> String {
+fn render(explained: &Explanation, format: Format) -> String {
     match format {
         Format::Text => explained.to_string().trim_end().to_owned(),
         Format::Json => serde_json::to_string_pretty(explained).expect("plain fields serialise"),
     }
 }
 
-fn story(code: Code) -> String {
+fn code_story(code: Code) -> String {
     let starter = code.example().map(|example| example.starter);
     let starter = starter.map(|starter| format!("\n\nThe rest is as `fencegate init {starter}` prints it."));
     let starter = starter.unwrap_or_default();
     format!("{code}: {}\n\n{}{starter}", code.meaning(), code.story())
 }
 
-fn body(given: Option<&str>) -> Result<Bytes, ExplainError> {
+fn read_body(given: Option<&str>) -> Result<Bytes, ExplainError> {
     match given.map(|given| (given, given.strip_prefix('@'))) {
         None => Ok(Bytes::new()),
         Some((_, Some(file))) => Ok(fs::read(file).map_err(ExplainError::Body)?.into()),

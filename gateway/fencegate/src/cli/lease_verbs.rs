@@ -4,20 +4,20 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use fencegate_process::again::{self, quoted};
+use fencegate_process::again::{self, shell_quote};
 use serde_json::json;
 
 use super::{
-    admin::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, ask},
+    admin::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     columns::Table,
     exit::USAGE,
-    locks::brief,
+    locks::format_millis,
     log::Format,
-    out::{complain, said},
+    out::{print_error, print_result},
 };
 use crate::{
     admin::{
-        documents::{encoded, plural},
+        documents::{encode, pluralize},
         lease_oversight::{LeaseTold, LeasesTold},
     },
     leases::lease_json::{HELD, WAITING},
@@ -90,17 +90,17 @@ pub(super) struct GatewayArgs {
 }
 
 impl GatewayArgs {
-    fn asks<T: serde::de::DeserializeOwned>(
+    fn request<T: serde::de::DeserializeOwned>(
         &self,
         question: impl AsyncFnOnce(&mut AdminClient) -> Result<serde_json::Value, AdminClientError>,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), ExitCode> {
-        let found = self.place.found(CommandTarget::Gateway)?;
-        said(ask(&found, CommandTarget::Gateway, async |gateway| {
+        let found = self.place.resolve(CommandTarget::Gateway)?;
+        print_result(with_client(&found, CommandTarget::Gateway, async |gateway| {
             let told = question(gateway).await?;
             Ok(match self.format {
                 Format::Json => format!("{told:#}"),
-                Format::Text => text(&gateway.read(told)?),
+                Format::Text => text(&gateway.parse(told)?),
             })
         }))
     }
@@ -110,48 +110,51 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
     match verb {
         LeaseAdminCommand::List { limit, key, after, at } => {
             let said = |name, value: &Option<String>| {
-                value.as_ref().map(|value| format!("&{name}={}", encoded(value))).unwrap_or_default()
+                value.as_ref().map(|value| format!("&{name}={}", encode(value))).unwrap_or_default()
             };
             let path = format!("/api/v1/leases?limit={limit}{}{}", said("key", key), said("after", after));
-            at.asks(async |gateway| gateway.get(&path).await, |told| list(told, *limit, key.as_deref()))
+            at.request(
+                async |gateway| gateway.get(&path).await,
+                |told| list_text(told, *limit, key.as_deref()),
+            )
         }
         LeaseAdminCommand::Show { reference, at } => {
-            let path = format!("/api/v1/leases/{}", encoded(reference));
-            at.asks(async |gateway| gateway.get(&path).await, one)
+            let path = format!("/api/v1/leases/{}", encode(reference));
+            at.request(async |gateway| gateway.get(&path).await, describe)
         }
         LeaseAdminCommand::Revoke { reference, why, at } => {
-            let path = format!("/api/v1/leases/{}/revoke", encoded(reference));
-            at.asks(async |gateway| gateway.post(&path, &json!({ "why": why })).await, asked_back)
+            let path = format!("/api/v1/leases/{}/revoke", encode(reference));
+            at.request(async |gateway| gateway.post(&path, &json!({ "why": why })).await, revoked_text)
         }
         LeaseAdminCommand::Break { reference, yes: false, why, at } => {
             // So that the printed commands name the gateway in the same way.
-            at.place.found(CommandTarget::Gateway)?;
-            let (of, why) = (quoted(reference), quoted(why));
-            let show = again::command(CommandTarget::Gateway, &format!("lease show {of}"));
+            at.place.resolve(CommandTarget::Gateway)?;
+            let (of, why) = (shell_quote(reference), shell_quote(why));
+            let show = again::command_line(CommandTarget::Gateway, &format!("lease show {of}"));
             let break_it =
-                again::command(CommandTarget::Gateway, &format!("lease break {of} --yes --why {why}"));
-            complain(format_args!(
+                again::command_line(CommandTarget::Gateway, &format!("lease break {of} --yes --why {why}"));
+            print_error(format_args!(
                 "error: FG0603: `lease break` takes a key from a client that may be at work. Look at the lease first:\n  \
                  {show}\nand if it is to be broken:\n  {break_it}"
             ));
             Err(ExitCode::from(USAGE))
         }
         LeaseAdminCommand::Break { reference, why, at, .. } => {
-            let path = format!("/api/v1/leases/{}/break", encoded(reference));
+            let path = format!("/api/v1/leases/{}/break", encode(reference));
             let body = json!({ "confirm": reference, "why": why });
-            at.asks(async |gateway| gateway.post(&path, &body).await, broken)
+            at.request(async |gateway| gateway.post(&path, &body).await, broken_text)
         }
     }
 }
 
 /// `limit` and `key` are those of this command. The printed command repeats them.
-fn list(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
+fn list_text(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     let LeasesTold { gateway, held, waiting, leases, more } = told;
-    let held = plural(*held, "lease");
+    let held = pluralize(*held, "lease");
     let waits = if *waiting == 1 { "waits" } else { "wait" };
     let head = format!("{gateway}: {held} held, {waiting} {waits}");
     let Some(last) = leases.last() else { return head };
-    let mut table = Table::of([
+    let mut table = Table::new([
         "REFERENCE",
         "KEYS",
         "MODE",
@@ -165,15 +168,15 @@ fn list(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
         "ASKED BACK",
     ]);
     for lease in leases {
-        table.row([
+        table.push_row([
             lease.reference.clone(),
             lease.keys.join(", "),
-            mode(lease),
+            mode_text(lease),
             lease.state.clone(),
             lease.principal.clone(),
             lease.note.clone().unwrap_or_default(),
-            brief(lease.age_ms),
-            brief(lease.expires_in_ms),
+            format_millis(lease.age_ms),
+            format_millis(lease.expires_in_ms),
             lease.ahead.map(|ahead| ahead.to_string()).unwrap_or_default(),
             lease.at_work.to_string(),
             lease.revocation.clone().unwrap_or_default(),
@@ -181,9 +184,9 @@ fn list(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     }
     let mut text = format!("{head}\n\n{table}");
     if *more {
-        let (last, of_key) = (&last.reference, key.map(|key| format!(" --key {}", quoted(key))));
+        let (last, of_key) = (&last.reference, key.map(|key| format!(" --key {}", shell_quote(key))));
         let of_key = of_key.unwrap_or_default();
-        let next = again::command(
+        let next = again::command_line(
             CommandTarget::Gateway,
             &format!("lease list --after {last} --limit {limit}{of_key}"),
         );
@@ -192,65 +195,69 @@ fn list(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     text
 }
 
-fn mode(lease: &LeaseTold) -> String {
+fn mode_text(lease: &LeaseTold) -> String {
     match lease.permit {
         Some(permit) => format!("permit {permit}"),
-        None => lease.mode.word().to_owned(),
+        None => lease.mode.as_str().to_owned(),
     }
 }
 
-fn one(lease: &LeaseTold) -> String {
+fn describe(lease: &LeaseTold) -> String {
     let state = match lease.state.as_str() {
-        HELD => format!("held for {}", brief(lease.held_ms.unwrap_or_default())),
-        WAITING => format!("waiting for {}", brief(lease.age_ms)),
+        HELD => format!("held for {}", format_millis(lease.held_ms.unwrap_or_default())),
+        WAITING => format!("waiting for {}", format_millis(lease.age_ms)),
         _ => format!("over: {}", lease.why.as_deref().unwrap_or_default()),
     };
-    let mut table = Table::of(["", ""]);
-    let mut line = |name: &str, text: String| table.row([name.to_owned(), text]);
+    let mut table = Table::new(["", ""]);
+    let mut line = |name: &str, text: String| table.push_row([name.to_owned(), text]);
     line("keys", lease.keys.join(", "));
-    line("mode", mode(lease));
+    line("mode", mode_text(lease));
     line("principal", lease.principal.clone());
     if let Some(note) = &lease.note {
         line("note", note.clone());
     }
     if let Some(ahead) = lease.ahead {
-        line("ahead", format!("{} in line before it", plural(ahead, "lock node")));
+        line("ahead", format!("{} in line before it", pluralize(ahead, "lock node")));
     }
     if let Some(token) = lease.token {
         line("token", token.to_string());
-        line("at work", format!("{} under it", plural(lease.at_work, "request")));
+        line("at work", format!("{} under it", pluralize(lease.at_work, "request")));
     }
     match lease.kept_for_ms {
-        None => line("expires", format!("in {}, unless its client renews it", brief(lease.expires_in_ms))),
+        None => {
+            line("expires", format!("in {}, unless its client renews it", format_millis(lease.expires_in_ms)))
+        }
         Some(0) => {}
-        Some(rest) => line("kept", format!("for {} yet, because its client was told so", brief(rest))),
+        Some(rest) => {
+            line("kept", format!("for {} yet, because its client was told so", format_millis(rest)))
+        }
     }
     if let Some(why) = &lease.revocation {
         line("asked back", why.clone());
     }
-    format!("lease {} of {}: {state}{}", lease.reference, lease.gateway, below(&table))
+    format!("lease {} of {}: {state}{}", lease.reference, lease.gateway, rows_text(&table))
 }
 
 /// The rows without the line of heads, which is empty.
-fn below(table: &Table) -> String {
+fn rows_text(table: &Table) -> String {
     let text = table.to_string();
     text.trim_end().lines().skip(1).map(|line| format!("\n  {line}")).collect()
 }
 
-fn asked_back(lease: &LeaseTold) -> String {
+fn revoked_text(lease: &LeaseTold) -> String {
     format!(
         "lease {}: {} is asked to give it back. It sees so when it renews or watches; nothing ends by itself, and the lease is over \
          in {} unless it is renewed.",
         lease.reference,
         lease.principal,
-        brief(lease.expires_in_ms)
+        format_millis(lease.expires_in_ms)
     )
 }
 
-fn broken(lease: &LeaseTold) -> String {
+fn broken_text(lease: &LeaseTold) -> String {
     let promised = match lease.kept_for_ms {
         None | Some(0) => "at once".to_owned(),
-        Some(rest) => format!("in {}, because its client was told so", brief(rest)),
+        Some(rest) => format!("in {}, because its client was told so", format_millis(rest)),
     };
     let work = match lease.at_work {
         0 => String::new(),

@@ -56,26 +56,26 @@ mod tests {
         arguments: LockArgs,
     }
 
-    fn read(line: &str) -> Result<LockArgs, clap::Error> {
+    fn parse(line: &str) -> Result<LockArgs, clap::Error> {
         TestCli::try_parse_from(line.split(' ')).map(|line| line.arguments)
     }
 
     #[test]
     fn a_verb_is_one_where_it_stands_first_and_a_key_behind_an_option() {
-        assert!(matches!(read("lock show a"), Ok(LockArgs::Verb(LockCommand::Show { .. }))));
-        assert!(matches!(read("lock break a --yes"), Ok(LockArgs::Verb(LockCommand::Break { .. }))));
+        assert!(matches!(parse("lock show a"), Ok(LockArgs::Verb(LockCommand::Show { .. }))));
+        assert!(matches!(parse("lock break a --yes"), Ok(LockArgs::Verb(LockCommand::Break { .. }))));
         for line in [
             "lock a -- true",
             "lock --wait 1s show -- true",
             "lock -v break -- true -x",
             "lock showy -- true",
         ] {
-            assert!(matches!(read(line), Ok(LockArgs::UnderLock(_))), "{line}");
+            assert!(matches!(parse(line), Ok(LockArgs::UnderLock(_))), "{line}");
         }
         for line in
             ["lock a", "lock show", "lock a b -- true", "lock a true", "lock --wait 1s show a", "lock"]
         {
-            assert!(read(line).is_err(), "{line}");
+            assert!(parse(line).is_err(), "{line}");
         }
     }
 }

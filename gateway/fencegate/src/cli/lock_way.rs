@@ -3,11 +3,11 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
-use fencegate_guard::ticket::secret;
+use fencegate_guard::ticket::read_secret;
 use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_policies::{key::ResourceKey, plan};
 
-use super::{config::ConfigArgs, out::failed};
+use super::{config::ConfigArgs, out::report_error};
 use crate::charge::{
     from_ensemble::ZooKeeperLockSource,
     from_gateway::GatewayLeaseSource,
@@ -20,7 +20,7 @@ pub(super) struct LockSourceArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// A gateway that grants leases: `http://host:port` or `https://host:port`. Several are tried in turn.
-    #[arg(long, value_name = "URL", value_parser = door, conflicts_with = "config")]
+    #[arg(long, value_name = "URL", value_parser = parse_endpoint, conflicts_with = "config")]
     gateway: Vec<GatewayEndpoint>,
     /// The file of the token that identifies this client to gateways.
     #[arg(long, value_name = "FILE", requires = "gateway")]
@@ -49,22 +49,23 @@ impl LockSourceArgs {
     pub(super) fn source(&self, key: &ResourceKey, note: Option<String>) -> Result<LockSource, ExitCode> {
         if self.gateway.is_empty() {
             let plan = self.config.plan()?;
-            plan.serving.asked_key(key.as_str()).map_err(|bad| failed(&bad))?;
-            return Ok(LockSource::Ensemble(ZooKeeperLockSource::of(plan, self.ttl)));
+            plan.serving.parse_key(key.as_str()).map_err(|bad| report_error(&bad))?;
+            return Ok(LockSource::Ensemble(ZooKeeperLockSource::new(plan, self.ttl)));
         }
-        let bearer = self.bearer_file.as_deref().map(secret).transpose().map_err(|bad| failed(&bad))?;
+        let bearer =
+            self.bearer_file.as_deref().map(read_secret).transpose().map_err(|bad| report_error(&bad))?;
         let bearer = bearer.map(|bearer| bearer.trim_ascii().to_vec());
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
         let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
         let secured = self.gateway.iter().any(|door| door.speaks_tls).then(|| UpstreamTls::open(&tls));
-        let secured = secured.transpose().map_err(|bad| failed(&bad))?;
+        let secured = secured.transpose().map_err(|bad| report_error(&bad))?;
         let gateways =
-            GatewayEndpoints { doors: self.gateway.clone(), bearer, secured: secured.map(Arc::new) };
-        Ok(LockSource::Gateway(GatewayLeaseSource::of(gateways, self.ttl, note)))
+            GatewayEndpoints { endpoints: self.gateway.clone(), bearer, secured: secured.map(Arc::new) };
+        Ok(LockSource::Gateway(GatewayLeaseSource::new(gateways, self.ttl, note)))
     }
 }
 
-fn door(url: &str) -> Result<GatewayEndpoint, &'static str> {
+fn parse_endpoint(url: &str) -> Result<GatewayEndpoint, &'static str> {
     GatewayEndpoint::parse(url).ok_or("not `http://host:port` or `https://host:port`")
 }

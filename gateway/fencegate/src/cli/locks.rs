@@ -4,17 +4,17 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
-use fencegate_process::again::{self, quoted};
+use fencegate_process::again::{self, shell_quote};
 use serde_json::{Value, json};
 
 use super::{
-    admin::{AdminClientError, AdminTargetArgs, CommandTarget, ask},
+    admin::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     columns::Table,
     exit::{RUNTIME, USAGE},
     log::Format,
-    out::{complain, failed, said, say},
+    out::{print_error, print_result, print_text, report_error},
 };
-use crate::admin::documents::{Lock, LockDetail, Locks, encoded, plural};
+use crate::admin::documents::{Lock, LockDetail, Locks, encode, pluralize};
 
 #[derive(Debug, Args)]
 pub(super) struct LockListArgs {
@@ -85,38 +85,39 @@ pub(super) struct DrainArgs {
 
 pub(super) fn list(listing: &LockListArgs) -> Result<(), ExitCode> {
     let LockListArgs { limit, wanted, after, place, format } = listing;
-    let after = after.as_ref().map(|after| format!("&after={}", encoded(after))).unwrap_or_default();
+    let after = after.as_ref().map(|after| format!("&after={}", encode(after))).unwrap_or_default();
     let path = format!("/api/v1/locks?limit={limit}&wanted={wanted}{after}");
-    let found = place.found(CommandTarget::Gateway)?;
-    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
+    let found = place.resolve(CommandTarget::Gateway)?;
+    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
         let told = gateway.get(&path).await?;
         Ok(match format {
             Format::Json => format!("{told:#}"),
-            Format::Text => text(&gateway.read(told)?),
+            Format::Text => text(&gateway.parse(told)?),
         })
     });
-    said(asked)
+    print_result(asked)
 }
 
 /// The list for people.
 pub(super) fn text(all: &Locks) -> String {
     let Locks { locks, more, .. } = all;
-    let head = head(all);
+    let head = summary_line(all);
     if locks.is_empty() {
         return head;
     }
     let mut table = rows(locks).to_string();
     if *more {
         let last = locks.last().map(|lock| lock.key.as_str()).unwrap_or_default();
-        let next = again::command(CommandTarget::Gateway, &format!("locks --after {}", quoted(last)));
+        let next =
+            again::command_line(CommandTarget::Gateway, &format!("locks --after {}", shell_quote(last)));
         table.push_str(&format!("\nThere are more: {next}"));
     }
     format!("{head}\n\n{table}")
 }
 
 /// The counts over all keys.
-pub(super) fn head(Locks { gateway, held, waiting, wanted, .. }: &Locks) -> String {
-    let (held, wanted) = (plural(*held, "key"), plural(*wanted, "key"));
+pub(super) fn summary_line(Locks { gateway, held, waiting, wanted, .. }: &Locks) -> String {
+    let (held, wanted) = (pluralize(*held, "key"), pluralize(*wanted, "key"));
     match waiting {
         0 => format!("{gateway}: {held} held, nobody waits"),
         1 => format!("{gateway}: {held} held, 1 request waits for {wanted}"),
@@ -126,28 +127,28 @@ pub(super) fn head(Locks { gateway, held, waiting, wanted, .. }: &Locks) -> Stri
 
 pub(super) fn rows(locks: &[Lock]) -> Table {
     let mut table =
-        Table::of(["KEY", "ROUTE", "MODE", "TOKEN", "AGE", "AT WORK", "WAITING", "LONGEST", "WHY"]);
+        Table::new(["KEY", "ROUTE", "MODE", "TOKEN", "AGE", "AT WORK", "WAITING", "LONGEST", "WHY"]);
     for lock in locks {
         let held = lock.held.first();
         let first = lock.line.first();
         let route = held.and_then(|held| held.route.clone()).or(first.map(|first| first.route.clone()));
         let mode = held.map(|held| held.mode).or(first.map(|first| first.mode));
-        table.row([
+        table.push_row([
             lock.key.clone(),
             route.unwrap_or_default(),
-            mode.map(|mode| mode.word().to_owned()).unwrap_or_default(),
+            mode.map(|mode| mode.as_str().to_owned()).unwrap_or_default(),
             held.and_then(|held| held.token).map(|token| token.to_string()).unwrap_or_default(),
-            held.map(|held| brief(held.age_ms)).unwrap_or_default(),
+            held.map(|held| format_millis(held.age_ms)).unwrap_or_default(),
             lock.held.iter().map(|held| held.in_flight).sum::<u32>().to_string(),
             lock.waiting.to_string(),
-            first.map(|first| brief(first.waits_ms)).unwrap_or_default(),
+            first.map(|first| format_millis(first.waits_ms)).unwrap_or_default(),
             lock.why.clone().unwrap_or_default(),
         ]);
     }
     table
 }
 
-pub(super) fn brief(millis: u64) -> String {
+pub(super) fn format_millis(millis: u64) -> String {
     let duration = Duration::from_millis(millis);
     if millis < 10_000 {
         format!("{duration:.1?}")
@@ -161,10 +162,11 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
         LockCommand::Show { key, place, format } => show(key, place, *format),
         LockCommand::Break { key, yes: false, place, .. } => {
             // So that the printed commands name the gateway in the same way.
-            place.found(CommandTarget::Gateway)?;
-            let [show, break_it] = ["show", "break --yes"]
-                .map(|verb| again::command(CommandTarget::Gateway, &format!("lock {verb} {}", quoted(key))));
-            complain(format_args!(
+            place.resolve(CommandTarget::Gateway)?;
+            let [show, break_it] = ["show", "break --yes"].map(|verb| {
+                again::command_line(CommandTarget::Gateway, &format!("lock {verb} {}", shell_quote(key)))
+            });
+            print_error(format_args!(
                 "error: FG0603: `lock break` gives the key of a holder that may be at work to the next one. Look at it \
                  first:\n  {show}\nand if it is to be broken:\n  {break_it}"
             ));
@@ -172,20 +174,21 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
         }
         LockCommand::Break { key, holder, force, place, format, .. } => {
             let body = json!({ "confirm": key, "holder": holder, "force": force });
-            let path = format!("/api/v1/locks/{}/break", encoded(key));
-            let found = place.found(CommandTarget::Gateway)?;
-            let asked = ask(&found, CommandTarget::Gateway, async |gateway| gateway.post(&path, &body).await);
-            let done = asked.map_err(|trouble| failed(&forced(trouble)))?;
-            say(match format {
+            let path = format!("/api/v1/locks/{}/break", encode(key));
+            let found = place.resolve(CommandTarget::Gateway)?;
+            let asked =
+                with_client(&found, CommandTarget::Gateway, async |gateway| gateway.post(&path, &body).await);
+            let done = asked.map_err(|trouble| report_error(&with_flag_name(trouble)))?;
+            print_text(match format {
                 Format::Json => format!("{done:#}"),
-                Format::Text => broken(key, &done),
+                Format::Text => broken_text(key, &done),
             })
         }
     }
 }
 
 /// The flag on the command line has another name than the field that programs send.
-fn forced(trouble: AdminClientError) -> AdminClientError {
+fn with_flag_name(trouble: AdminClientError) -> AdminClientError {
     match trouble {
         AdminClientError::Refused { reason, said } if reason == "force" => {
             AdminClientError::Refused { said: said.replace("say `force`", "add `--force`"), reason }
@@ -195,37 +198,37 @@ fn forced(trouble: AdminClientError) -> AdminClientError {
 }
 
 fn show(key: &str, place: &AdminTargetArgs, format: Format) -> Result<(), ExitCode> {
-    let path = format!("/api/v1/locks/{}", encoded(key));
-    let found = place.found(CommandTarget::Gateway)?;
-    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
+    let path = format!("/api/v1/locks/{}", encode(key));
+    let found = place.resolve(CommandTarget::Gateway)?;
+    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
         let told = gateway.get(&path).await?;
         Ok(match format {
             Format::Json => format!("{told:#}"),
-            Format::Text => one(&gateway.read(told)?),
+            Format::Text => describe(&gateway.parse(told)?),
         })
     });
-    said(asked)
+    print_result(asked)
 }
 
-fn one(one: &LockDetail) -> String {
+fn describe(one: &LockDetail) -> String {
     let mut text = format!("{}\n{}\n", one.key, one.says);
     if let Some(why) = &one.line_error {
         text.push_str(&format!("What stands in ZooKeeper is not known: {why}.\n"));
     }
     if let Some(record) = one.record.as_ref().filter(|record| record.is_held()) {
-        let owes = record.owes().unwrap_or_default();
+        let owes = record.required_delay().unwrap_or_default();
         text.push_str(&format!(
             "Its record says `held`: who comes after tenure {} waits for {owes:?}, unless that one leaves in order.\n",
             record.epoch
         ));
     }
     if let Some(line) = one.line.as_ref().filter(|line| !line.is_empty()) {
-        let mut table = Table::of(["NODE", "WHOSE", "MODE", "NUMBER", "STATE"]);
+        let mut table = Table::new(["NODE", "WHOSE", "MODE", "NUMBER", "STATE"]);
         for node in line {
-            table.row([
+            table.push_row([
                 node.node.clone(),
-                node.whose().to_owned(),
-                node.mode.word().to_owned(),
+                node.owner_name().to_owned(),
+                node.mode.as_str().to_owned(),
                 node.number.map(|number| number.to_string()).unwrap_or_default(),
                 match node.permit {
                     Some(permit) => format!("holds permit {permit}"),
@@ -239,7 +242,7 @@ fn one(one: &LockDetail) -> String {
     text.trim_end().to_owned()
 }
 
-fn broken(key: &str, done: &Value) -> String {
+fn broken_text(key: &str, done: &Value) -> String {
     let nodes = done["broken"].as_array().into_iter().flatten().map(|one| {
         let gateway = one["gateway"].as_str().unwrap_or("a session that is not registered");
         format!("  {} of {gateway}", one["node"].as_str().unwrap_or_default())
@@ -256,11 +259,11 @@ fn broken(key: &str, done: &Value) -> String {
 const ENDS: Duration = Duration::from_secs(120);
 
 pub(super) fn drain(draining: &DrainArgs) -> Result<(), ExitCode> {
-    let found = draining.place.found(CommandTarget::Gateway)?;
-    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
+    let found = draining.place.resolve(CommandTarget::Gateway)?;
+    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
         gateway.post("/api/v1/drain", &json!({})).await?;
         // If nobody reads this, the wait goes on all the same.
-        let told = say("draining: what runs goes on, nothing new is taken, and then the process ends");
+        let told = print_text("draining: what runs goes on, nothing new is taken, and then the process ends");
         if draining.wait {
             let gone = async {
                 while gateway.get("/live").await.is_ok() {
@@ -271,10 +274,10 @@ pub(super) fn drain(draining: &DrainArgs) -> Result<(), ExitCode> {
         }
         Ok((told, true))
     });
-    match asked.map_err(|trouble| failed(&trouble))? {
+    match asked.map_err(|trouble| report_error(&trouble))? {
         (told, true) => told,
         (_, false) => {
-            complain(format_args!(
+            print_error(format_args!(
                 "error: FG0604: it still runs after {ENDS:?}; its log says what is at work"
             ));
             Err(ExitCode::from(RUNTIME))

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt, fmt::writer::BoxMakeWriter, prelude::*};
 
 use fencegate_lock::session::granted;
-use fencegate_process::log_writer::queued_stderr;
+use fencegate_process::log_writer::queue_stderr;
 
 /// The format of the log, or of a verb's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -54,7 +54,7 @@ pub(super) fn start(format: Format, loudness: Verbosity) {
         })
     });
     let writer = match loudness {
-        Verbosity::Serving | Verbosity::Quiet => BoxMakeWriter::new(queued_stderr()),
+        Verbosity::Serving | Verbosity::Quiet => BoxMakeWriter::new(queue_stderr()),
         Verbosity::Brief => BoxMakeWriter::new(stderr),
     };
     let lines = fmt::layer()

@@ -6,14 +6,14 @@ use clap::Args;
 use fencegate_lock::tenures::question::RegisteredGateway;
 
 use super::{
-    admin::{AdminTargetArgs, CommandTarget, ask},
+    admin::{AdminTargetArgs, CommandTarget, with_client},
     columns::Table,
-    locks::brief,
+    locks::format_millis,
     log::Format,
-    out::said,
-    when::since,
+    out::print_result,
+    when::format_since,
 };
-use crate::admin::documents::{Members, plural};
+use crate::admin::documents::{Members, pluralize};
 
 #[derive(Debug, Args)]
 pub(super) struct MembersArgs {
@@ -25,12 +25,12 @@ pub(super) struct MembersArgs {
 }
 
 pub(super) fn run(asked: &MembersArgs) -> Result<(), ExitCode> {
-    let found = asked.place.found(CommandTarget::Gateway)?;
-    said(ask(&found, CommandTarget::Gateway, async |gateway| {
+    let found = asked.place.resolve(CommandTarget::Gateway)?;
+    print_result(with_client(&found, CommandTarget::Gateway, async |gateway| {
         let told = gateway.get("/api/v1/members").await?;
         Ok(match asked.format {
             Format::Json => format!("{told:#}"),
-            Format::Text => text(&gateway.read::<Members>(told)?.members),
+            Format::Text => text(&gateway.parse::<Members>(told)?.members),
         })
     }))
 }
@@ -41,21 +41,21 @@ fn text(registered: &[RegisteredGateway]) -> String {
     for one in registered {
         gateways.entry(&one.gateway).or_default().push(one);
     }
-    let mut table = Table::of(["GATEWAY", "ADDRESS", "VERSION", "READY", "SINCE"]);
+    let mut table = Table::new(["GATEWAY", "ADDRESS", "VERSION", "READY", "SINCE"]);
     for (gateway, sessions) in &gateways {
-        table.row([
+        table.push_row([
             (*gateway).to_owned(),
-            told(sessions, |one| one.peer.as_deref()),
-            told(sessions, |one| one.version.as_deref()),
-            ready(sessions),
-            sessions.iter().map(|one| one.since).min().map(since).unwrap_or_default(),
+            common_value(sessions, |one| one.peer.as_deref()),
+            common_value(sessions, |one| one.version.as_deref()),
+            ready_text(sessions),
+            sessions.iter().map(|one| one.since).min().map(format_since).unwrap_or_default(),
         ]);
     }
-    format!("{}\n\n{table}", plural(gateways.len(), "gateway"))
+    format!("{}\n\n{table}", pluralize(gateways.len(), "gateway"))
 }
 
 /// During a restart two processes with one name may report different values.
-fn told<'r>(
+fn common_value<'r>(
     sessions: &[&'r RegisteredGateway],
     of: impl Fn(&'r RegisteredGateway) -> Option<&'r str>,
 ) -> String {
@@ -65,7 +65,7 @@ fn told<'r>(
     if all.is_empty() { "not told".to_owned() } else { all.join(", ") }
 }
 
-fn ready(sessions: &[&RegisteredGateway]) -> String {
+fn ready_text(sessions: &[&RegisteredGateway]) -> String {
     let count = |is: fn(&RegisteredGateway) -> bool| sessions.iter().filter(|one| is(one)).count();
     let (ready, leaving) = (count(|one| one.ready), count(|one| one.leaving));
     let unready = sessions.iter().filter(|one| !one.ready && !one.leaving);
@@ -77,7 +77,7 @@ fn ready(sessions: &[&RegisteredGateway]) -> String {
         (some, _) => format!("{some} of {} sessions", sessions.len()),
     };
     if let Some(silent) = silent {
-        says.push_str(&format!(": silent for {}", brief(silent)));
+        says.push_str(&format!(": silent for {}", format_millis(silent)));
     }
     says
 }
@@ -112,7 +112,7 @@ mod tests {
             (vec![&silent], "no: silent for 9.0s"),
             (vec![&well, &silent], "1 of 2 sessions: silent for 9.0s"),
         ] {
-            assert_eq!(ready(&sessions), said);
+            assert_eq!(ready_text(&sessions), said);
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{
     config,
     exit::USAGE,
     log::Format,
-    out::{complain, said},
+    out::{print_error, print_result},
     policy,
 };
 use crate::database::{self, StoreConfigError};
@@ -104,45 +104,45 @@ struct MigrationSummary {
 
 pub(super) fn run(asked: &MigrateGuardArgs) -> Result<(), ExitCode> {
     let TargetStore::Postgres = asked.to;
-    let file = config::file(asked.policy.as_deref(), CommandTarget::Guard)?;
+    let file = config::resolve_file(asked.policy.as_deref(), CommandTarget::Guard)?;
     let plan = policy::read_guard_quietly(&file)?;
     let StoreLocation::Postgres(from) = &plan.store else {
-        complain(format_args!(
+        print_error(format_args!(
             "error: {} names `store.redb`, and the store is to go into a database: write `store: {{postgres: {{url_file: \
              FILE}}}}` into it, or name another file with `-c`",
             file.display()
         ));
         return Err(ExitCode::from(USAGE));
     };
-    said(migrated(asked, GuardConfig::of(&plan), || database::place(from)))
+    print_result(migrate(asked, GuardConfig::from_plan(&plan), || database::load_store_config(from)))
 }
 
 /// Moves the store and returns the text to print.
-fn migrated(
+fn migrate(
     asked: &MigrateGuardArgs,
     rules: GuardConfig,
     place: impl FnOnce() -> Result<fencegate_guard::postgres::PostgresConfig, StoreConfigError>,
 ) -> Result<String, MigrateGuardError> {
     // An absolute path, because a reader may be in another folder.
     let from = path::absolute(&asked.from.0).unwrap_or_else(|_| asked.from.0.clone());
-    let whole = StoreMigration { from, into: place()?, rules };
+    let whole = StoreMigration { from, target: place()?, config: rules };
     let intent = if asked.dry_run { MigrationMode::DryRun } else { MigrationMode::Migrate };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let began = Instant::now();
     let moved = runtime.block_on(whole.run(intent, &SystemRandomness))?;
-    let summary = MigrationSummary::of(&whole, &moved, intent, began.elapsed());
+    let summary = MigrationSummary::new(&whole, &moved, intent, began.elapsed());
     Ok(match asked.format {
         Format::Json => serde_json::to_string_pretty(&summary).expect("plain fields serialise"),
-        Format::Text => summary.text(&moved.tally),
+        Format::Text => summary.to_text(&moved.counts),
     })
 }
 
 impl MigrationSummary {
-    fn of(whole: &StoreMigration, moved: &MigrationReport, intent: MigrationMode, took: Duration) -> Self {
-        let MigrationReport { identity, left_to_do, tally } = moved;
+    fn new(whole: &StoreMigration, moved: &MigrationReport, intent: MigrationMode, took: Duration) -> Self {
+        let MigrationReport { identity, state: left_to_do, counts: tally } = moved;
         Self {
             from: whole.from.display().to_string(),
-            to: whole.into.to_string(),
+            to: whole.target.to_string(),
             outcome: match (left_to_do, intent) {
                 (MigrationState::NotStarted, MigrationMode::DryRun) => "would-move",
                 (MigrationState::LastStep, MigrationMode::DryRun) => "would-finish",
@@ -166,7 +166,7 @@ impl MigrationSummary {
         }
     }
 
-    fn text(&self, tally: &StoreCounts) -> String {
+    fn to_text(&self, tally: &StoreCounts) -> String {
         let Self { from, to, store, ensemble, keys, floor, highest, era, operations, .. } = self;
         let first = match self.outcome {
             "would-move" => format!("{from} would be moved into {to}. Nothing was changed."),
@@ -205,13 +205,13 @@ impl MigrationSummary {
             } else {
                 String::new()
             },
-            closed(tally),
+            closed_text(tally),
             HumanDuration(took),
         )
     }
 }
 
-fn closed(tally: &StoreCounts) -> String {
+fn closed_text(tally: &StoreCounts) -> String {
     let time = HumanDuration(tally.closed);
     match tally {
         StoreCounts { closed: Duration::ZERO, .. } => "nothing: the guard was stopped in order".to_owned(),

@@ -41,7 +41,7 @@ use self::{
     admin::CommandTarget,
     lock_arguments::LockArgs,
     log::{Format, Verbosity},
-    out::{failed, said, say},
+    out::{print_result, print_text, report_error},
 };
 use crate::{charge::played, demo};
 
@@ -66,11 +66,11 @@ struct Cli {
 }
 
 impl Command {
-    fn loudness(&self) -> Verbosity {
+    fn verbosity(&self) -> Verbosity {
         let command = |is_verbose| if is_verbose { Verbosity::Serving } else { Verbosity::Quiet };
         match self {
             Self::Run(_) => Verbosity::Serving,
-            Self::Guard(arguments) if arguments.serves() => Verbosity::Serving,
+            Self::Guard(arguments) if arguments.is_server() => Verbosity::Serving,
             Self::Lock(arguments) => match &**arguments {
                 LockArgs::Verb(_) => Verbosity::Brief,
                 LockArgs::UnderLock(under_lock) => command(under_lock.is_verbose()),
@@ -151,11 +151,11 @@ enum Command {
 
 /// Runs the verb of the command line. Returns one of [`exit::CODES`].
 pub fn run() -> ExitCode {
-    if let Some(played) = played::played(env::args_os()) {
+    if let Some(played) = played::run_if_reexecuted(env::args_os()) {
         return played;
     }
-    let arguments = Cli::try_parse().unwrap_or_else(|mistake| exit::misread(&mistake));
-    log::start(arguments.log_format, arguments.command.loudness());
+    let arguments = Cli::try_parse().unwrap_or_else(|mistake| exit::exit_with_usage(&mistake));
+    log::start(arguments.log_format, arguments.command.verbosity());
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Guard(arguments) => run_guard::run(arguments),
@@ -172,18 +172,20 @@ pub fn run() -> ExitCode {
         Command::Top(asked) => top::run(&asked),
         Command::Drain(draining) => locks::drain(&draining),
         Command::Reload(arguments) => reload::run(&arguments),
-        Command::Explain(asked) => explain::run(&asked).and_then(say),
-        Command::Init { starter: Some(starter) } => say(starter.text()),
-        Command::Init { starter: None } => say(print::starters()),
-        Command::Schema { guard } => say(print::schema(guard)),
-        Command::Completions { shell } => say(print::completions(command(), shell)),
-        Command::Man => say(print::manual(command())),
-        Command::Era(verb) => verb.config().plan().and_then(|plan| said(era::run(&verb, &plan))),
-        Command::Acl(verb) => verb.config().plan().and_then(|plan| said(acl::run(&verb, &plan.zookeeper))),
-        Command::Once(verb) => verb.config().plan().and_then(|plan| said(once::run(&verb, &plan))),
-        Command::Keys(verb) => said(keys::run(&verb)),
+        Command::Explain(asked) => explain::run(&asked).and_then(print_text),
+        Command::Init { starter: Some(starter) } => print_text(starter.text()),
+        Command::Init { starter: None } => print_text(print::starters()),
+        Command::Schema { guard } => print_text(print::schema(guard)),
+        Command::Completions { shell } => print_text(print::completions(command(), shell)),
+        Command::Man => print_text(print::manual(command())),
+        Command::Era(verb) => verb.config().plan().and_then(|plan| print_result(era::run(&verb, &plan))),
+        Command::Acl(verb) => {
+            verb.config().plan().and_then(|plan| print_result(acl::run(&verb, &plan.zookeeper)))
+        }
+        Command::Once(verb) => verb.config().plan().and_then(|plan| print_result(once::run(&verb, &plan))),
+        Command::Keys(verb) => print_result(keys::run(&verb)),
         Command::Verify(arguments) => verify::run(&arguments),
-        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| failed(&trouble))),
+        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| report_error(&trouble))),
     };
     flush_stderr();
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)
@@ -198,17 +200,17 @@ mod tests {
     use super::*;
 
     /// Every verb with its path, the program itself first.
-    fn every(command: &clap::Command, path: &str, look: &mut impl FnMut(&str, &clap::Command)) {
+    fn for_each_command(command: &clap::Command, path: &str, look: &mut impl FnMut(&str, &clap::Command)) {
         look(path, command);
         for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
-            every(verb, &format!("{path} {}", verb.get_name()), look);
+            for_each_command(verb, &format!("{path} {}", verb.get_name()), look);
         }
     }
 
     #[test]
     fn every_verb_and_every_argument_says_what_it_is() {
         let mut silent = Vec::new();
-        every(&command(), "fencegate", &mut |path, verb| {
+        for_each_command(&command(), "fencegate", &mut |path, verb| {
             if verb.get_about().is_none() {
                 silent.push(path.to_owned());
             }

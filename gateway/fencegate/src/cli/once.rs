@@ -6,7 +6,7 @@ use fencegate_lock::{
     once::unresolved::{self, UnresolvedOperation},
     session::era::{self, ReadMetaError},
 };
-use fencegate_policies::{key::listed, plan};
+use fencegate_policies::{key::join_keys, plan};
 use fencegate_process::again::{self, CommandTarget};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use super::{
     config::ConfigArgs,
     ensemble::{self, ConnectZooKeeperError},
     log::Format,
-    when::since,
+    when::format_since,
 };
 use crate::admin::input::ResolvedAs;
 
@@ -63,40 +63,40 @@ pub(super) enum OnceError {
 }
 
 impl OnceCommand {
-    fn place(&self) -> &OnceArgs {
+    fn args(&self) -> &OnceArgs {
         let (Self::List { place } | Self::Resolve { place, .. }) = self;
         place
     }
 
     pub(super) fn config(&self) -> &ConfigArgs {
-        &self.place().config
+        &self.args().config
     }
 }
 
 /// Runs the verb and returns the text to print.
 pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String, OnceError> {
-    let format = verb.place().format;
-    ensemble::ask(&plan.zookeeper, async |link, paths| {
+    let format = verb.args().format;
+    ensemble::with_session(&plan.zookeeper, async |link, paths| {
         let base = era::read(link, paths).await?.meta.base;
         match verb {
             OnceCommand::List { .. } => {
-                let all = unresolved::all(link, paths, base).await?;
+                let all = unresolved::list_unresolved(link, paths, base).await?;
                 Ok(match format {
-                    Format::Text => list(&all),
+                    Format::Text => list_text(&all),
                     Format::Json => pretty(&json!({
-                        "operations": all.iter().map(described).collect::<Vec<_>>(),
+                        "operations": all.iter().map(to_json).collect::<Vec<_>>(),
                     })),
                 })
             }
             OnceCommand::Resolve { reference, outcome, force, .. } => {
-                let open = unresolved::one(link, paths, base, reference).await?;
+                let open = unresolved::find_unresolved(link, paths, base, reference).await?;
                 let done = *outcome == ResolvedAs::Done;
                 if !force {
-                    open.may_be_resolved(done, plan.longest_dispatch())?;
+                    open.check_resolvable(done, plan.longest_dispatch())?;
                 }
                 open.resolve(link, done).await?;
                 Ok(match format {
-                    Format::Text => resolved(&open, *outcome),
+                    Format::Text => resolved_text(&open, *outcome),
                     Format::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
                 })
             }
@@ -104,7 +104,7 @@ pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String
     })
 }
 
-fn described(open: &UnresolvedOperation) -> Value {
+fn to_json(open: &UnresolvedOperation) -> Value {
     let record = &open.record;
     json!({
         "reference": open.reference,
@@ -122,14 +122,14 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}")
 }
 
-fn list(all: &[UnresolvedOperation]) -> String {
+fn list_text(all: &[UnresolvedOperation]) -> String {
     if all.is_empty() {
         return "Nothing is unknown: every operation that was sent has a known outcome.".into();
     }
-    all.iter().map(one).collect::<Vec<_>>().join("\n\n")
+    all.iter().map(describe).collect::<Vec<_>>().join("\n\n")
 }
 
-fn one(open: &UnresolvedOperation) -> String {
+fn describe(open: &UnresolvedOperation) -> String {
     let (record, reference) = (&open.record, &open.reference);
     let mut lines = vec![reference.clone()];
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<9}{text}"));
@@ -137,15 +137,15 @@ fn one(open: &UnresolvedOperation) -> String {
     if let Some(name) = &record.name {
         line("key", format!("Idempotency-Key: {name}"));
     }
-    line("since", since(record.admitted));
+    line("since", format_since(record.admitted));
     line("token", record.token.to_string());
-    line("resource", listed(&record.keys));
+    line("resource", join_keys(&record.keys));
     if open.may_run {
         line("to do", "wait: its lock is still held, it may be running now".into());
     } else {
         line("to do", "find out from the upstream's own records whether it was done; then one of".into());
         let resolve = |outcome: &str| {
-            again::command(CommandTarget::Gateway, &format!("once resolve {reference} --as {outcome}"))
+            again::command_line(CommandTarget::Gateway, &format!("once resolve {reference} --as {outcome}"))
         };
         line("", format!("{}   # repeats are told so", resolve("done")));
         line("", format!("{}   # a repeat runs it", resolve("not-done")));
@@ -153,11 +153,11 @@ fn one(open: &UnresolvedOperation) -> String {
     lines.join("\n")
 }
 
-fn resolved(open: &UnresolvedOperation, outcome: ResolvedAs) -> String {
+fn resolved_text(open: &UnresolvedOperation, outcome: ResolvedAs) -> String {
     let UnresolvedOperation { reference, record, .. } = open;
     let what = match outcome {
         ResolvedAs::Done => "taken as done: repeats are told that it was, and do not run",
         ResolvedAs::NotDone => "taken as not done: a repeat runs it",
     };
-    format!("{reference}: {what}.\n  {} {} on {}", record.method, record.target, listed(&record.keys))
+    format!("{reference}: {what}.\n  {} {} on {}", record.method, record.target, join_keys(&record.keys))
 }

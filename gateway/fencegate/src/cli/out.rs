@@ -7,16 +7,16 @@ use std::{
     process::ExitCode,
 };
 
-use fencegate_process::{log_writer::write_stderr, said::causes};
+use fencegate_process::{log_writer::write_stderr, said::error_chain};
 use tracing::error;
 
 use super::exit::{RUNTIME, UNWRITTEN};
 
 /// Writes lines to stdout. A reader that stops early, such as `head`, is no error.
-pub(super) fn say(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
-    match lines(&mut io::stdout().lock(), text.as_ref()) {
+pub(super) fn print_text(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
+    match write_lines(&mut io::stdout().lock(), text.as_ref()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(format_args!("error: write to stdout: {error}"));
+            print_error(format_args!("error: write to stdout: {error}"));
             Err(ExitCode::from(UNWRITTEN))
         }
         _ => Ok(()),
@@ -24,30 +24,30 @@ pub(super) fn say(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
 }
 
 /// Writes a message to stderr. If that fails too, the exit code still tells.
-pub(super) fn complain(text: impl ToString) {
+pub(super) fn print_error(text: impl ToString) {
     let mut message = Vec::new();
-    lines(&mut message, text.to_string().as_bytes()).and_then(|()| write_stderr(&message)).ok();
+    write_lines(&mut message, text.to_string().as_bytes()).and_then(|()| write_stderr(&message)).ok();
 }
 
 /// Reports a failure to a user at a terminal.
-pub(super) fn failed(trouble: &(dyn Error + 'static)) -> ExitCode {
-    complain(format_args!("error: {}", causes(trouble)));
+pub(super) fn report_error(trouble: &(dyn Error + 'static)) -> ExitCode {
+    print_error(format_args!("error: {}", error_chain(trouble)));
     ExitCode::from(RUNTIME)
 }
 
 /// Reports a failure in the log of a serving process.
-pub(super) fn ended(trouble: &(dyn Error + 'static)) -> ExitCode {
-    error!(error = causes(trouble), "failed");
+pub(super) fn log_error(trouble: &(dyn Error + 'static)) -> ExitCode {
+    error!(error = error_chain(trouble), "failed");
     ExitCode::from(RUNTIME)
 }
 
 /// Writes the answer of a verb to stdout, or its error to stderr.
-pub(super) fn said<E: Error + 'static>(answer: Result<String, E>) -> Result<(), ExitCode> {
-    answer.map_err(|trouble| failed(&trouble)).and_then(say)
+pub(super) fn print_result<E: Error + 'static>(answer: Result<String, E>) -> Result<(), ExitCode> {
+    answer.map_err(|trouble| report_error(&trouble)).and_then(print_text)
 }
 
 /// Ends the text with a line end if it has none.
-fn lines(out: &mut dyn Write, text: &[u8]) -> io::Result<()> {
+fn write_lines(out: &mut dyn Write, text: &[u8]) -> io::Result<()> {
     out.write_all(text)?;
     if !text.ends_with(b"\n") {
         out.write_all(b"\n")?;
@@ -63,7 +63,7 @@ mod tests {
     fn every_text_ends_its_line_once() {
         for text in ["a", "a\n"] {
             let mut out = Vec::new();
-            lines(&mut out, text.as_bytes()).expect("memory takes every byte");
+            write_lines(&mut out, text.as_bytes()).expect("memory takes every byte");
             assert_eq!(out, b"a\n");
         }
     }

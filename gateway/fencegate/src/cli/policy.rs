@@ -12,7 +12,7 @@ use tracing::{error, warn};
 use super::{
     exit::{CONFIGURATION, RUNTIME},
     log::{self, Format},
-    out::complain,
+    out::print_error,
 };
 use crate::written::{PolicyFile, ReadPolicyError};
 
@@ -27,35 +27,35 @@ enum DiagnosticFilter {
 /// The plan. If there is none, all errors are on stderr, and the exit code is returned. Warnings are shown in both
 /// cases.
 pub(super) fn read(path: &Path) -> Result<GatewayPlan, ExitCode> {
-    plan(&open(path)?, DiagnosticFilter::All, file::load_in)
+    load_plan(&open(path)?, DiagnosticFilter::All, file::load_in)
 }
 
 /// As [`read`], for a guard.
 pub(super) fn read_guard(path: &Path) -> Result<GuardPlan, ExitCode> {
-    plan(&open(path)?, DiagnosticFilter::All, file::load_guard_in)
+    load_plan(&open(path)?, DiagnosticFilter::All, file::load_guard_in)
 }
 
 /// As [`read`], without warnings.
 pub(super) fn read_quietly(path: &Path) -> Result<GatewayPlan, ExitCode> {
-    plan(&open(path)?, DiagnosticFilter::Errors, file::load_in)
+    load_plan(&open(path)?, DiagnosticFilter::Errors, file::load_in)
 }
 
 /// As [`read_quietly`], for a guard.
 pub(super) fn read_guard_quietly(path: &Path) -> Result<GuardPlan, ExitCode> {
-    plan(&open(path)?, DiagnosticFilter::Errors, file::load_guard_in)
+    load_plan(&open(path)?, DiagnosticFilter::Errors, file::load_guard_in)
 }
 
 fn open(path: &Path) -> Result<PolicyFile, ExitCode> {
-    PolicyFile::open(path).map_err(|unreadable| unread(&unreadable))
+    PolicyFile::open(path).map_err(|unreadable| report_unreadable(&unreadable))
 }
 
 /// Reports why there is no text, and returns the exit code.
-pub(super) fn unread(unreadable: &ReadPolicyError) -> ExitCode {
+pub(super) fn report_unreadable(unreadable: &ReadPolicyError) -> ExitCode {
     match (unreadable, log::format()) {
         (_, Format::Json) => error!(error = %unreadable, "failed"),
-        (ReadPolicyError::Io { .. }, Format::Text) => complain(format_args!("error: {unreadable}")),
+        (ReadPolicyError::Io { .. }, Format::Text) => print_error(format_args!("error: {unreadable}")),
         // This message begins with a code, as every diagnostic does.
-        (ReadPolicyError::InvalidText(..), Format::Text) => complain(unreadable),
+        (ReadPolicyError::InvalidText(..), Format::Text) => print_error(unreadable),
     }
     ExitCode::from(match unreadable {
         ReadPolicyError::Io { .. } => RUNTIME,
@@ -63,7 +63,7 @@ pub(super) fn unread(unreadable: &ReadPolicyError) -> ExitCode {
     })
 }
 
-fn plan<P>(
+fn load_plan<P>(
     file: &PolicyFile,
     shown: DiagnosticFilter,
     load: fn(&str, &Environment) -> LoadedFile<P>,
@@ -72,15 +72,15 @@ fn plan<P>(
     let errors_only = shown == DiagnosticFilter::Errors && plan.is_some();
     for diagnostic in diagnostics.iter().filter(|one| !errors_only || one.severity == Severity::Error) {
         match log::format() {
-            Format::Text => complain(file.shown(diagnostic)),
-            Format::Json => tell(file.name(), diagnostic),
+            Format::Text => print_error(file.render(diagnostic)),
+            Format::Json => log_diagnostic(file.name(), diagnostic),
         }
     }
     plan.ok_or(ExitCode::from(CONFIGURATION))
 }
 
 /// Writes one log event, because a log collector reads only lines of JSON.
-fn tell(file: &str, diagnostic: &Diagnostic) {
+fn log_diagnostic(file: &str, diagnostic: &Diagnostic) {
     let Diagnostic { code, severity, message, place, remedy } = diagnostic;
     let (code, line, column) =
         (code.number(), place.map(|place| place.line), place.map(|place| place.column));

@@ -8,10 +8,10 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::{
-    admin::{AdminClientError, AdminTargetArgs, CommandTarget, ask},
+    admin::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     exit::{RUNTIME, UNREACHABLE},
     log::Format,
-    out::{failed, say},
+    out::{print_text, report_error},
 };
 
 /// The exit codes.
@@ -40,25 +40,25 @@ struct ReadyReport {
 }
 
 pub(super) fn run(asked: &ReadyArgs, of: CommandTarget) -> Result<(), ExitCode> {
-    let found = asked.place.found(of)?.without_token();
-    let told = ask(&found, of, async |process| {
-        let answer = process.get_for("/ready", asked.within).await?;
+    let found = asked.place.resolve(of)?.without_token();
+    let told = with_client(&found, of, async |process| {
+        let answer = process.get_response("/ready", asked.within).await?;
         let says = answer.body.as_str().unwrap_or_default().trim_end().to_owned();
         match answer.status {
             StatusCode::OK if says.starts_with("ready") => Ok(ReadyReport { ready: true, says }),
             StatusCode::SERVICE_UNAVAILABLE if !says.is_empty() => Ok(ReadyReport { ready: false, says }),
-            _ => Err(process.another()),
+            _ => Err(process.wrong_process_error()),
         }
     });
     let condition = told.map_err(|trouble| match trouble {
-        AdminClientError::Runtime(_) => failed(&trouble),
+        AdminClientError::Runtime(_) => report_error(&trouble),
         unreached => {
-            failed(&unreached);
+            report_error(&unreached);
             ExitCode::from(UNREACHABLE)
         }
     })?;
     let ReadyReport { ready, says } = &condition;
-    say(match asked.format {
+    print_text(match asked.format {
         Format::Json => json!({ "ready": ready, "says": says }).to_string(),
         Format::Text if *ready => says.clone(),
         Format::Text => format!("not ready: {says}"),

@@ -7,10 +7,10 @@ use fencegate_policies::difference::Difference;
 use serde_json::json;
 
 use super::{
-    admin::{AdminTargetArgs, CommandTarget, ask},
+    admin::{AdminTargetArgs, CommandTarget, with_client},
     exit::{CONFIGURATION, FAILED},
     log::Format,
-    out::{failed, say},
+    out::{print_text, report_error},
 };
 use crate::{admin::command::ReloadReport, agreement::FleetReport, metrics::Reloaded};
 
@@ -31,15 +31,15 @@ pub(super) struct ReloadArgs {
 }
 
 pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
-    let found = arguments.place.found(CommandTarget::Gateway)?;
+    let found = arguments.place.resolve(CommandTarget::Gateway)?;
     let path = format!("/api/v1/reload?dry_run={}&fleet={}", arguments.dry_run, arguments.fleet);
-    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
+    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
         // A file with mistakes is refused, with a report.
-        let answer = gateway.post_for(&path, &json!({})).await?;
-        gateway.read::<ReloadReport>(answer.body)
+        let answer = gateway.post_response(&path, &json!({})).await?;
+        gateway.parse::<ReloadReport>(answer.body)
     });
-    let report = asked.map_err(|trouble| failed(&trouble))?;
-    say(match arguments.format {
+    let report = asked.map_err(|trouble| report_error(&trouble))?;
+    print_text(match arguments.format {
         Format::Text => text(&report),
         Format::Json => format!("{:#}", json!(report)),
     })?;
@@ -69,7 +69,7 @@ fn text(report: &ReloadReport) -> String {
         }
     }
     if let Some(fleet) = &report.fleet {
-        text.push_str(&beside(fleet));
+        text.push_str(&fleet_text(fleet));
     }
     text.push_str(match report.result {
         Reloaded::Applied => "the file is in force\n",
@@ -80,7 +80,7 @@ fn text(report: &ReloadReport) -> String {
     text
 }
 
-fn beside(fleet: &FleetReport) -> String {
+fn fleet_text(fleet: &FleetReport) -> String {
     let mut text = match fleet.gateways.is_empty() {
         true => "no other gateway is registered\n".to_owned(),
         false => format!("compared with: {}\n", fleet.gateways.join(", ")),

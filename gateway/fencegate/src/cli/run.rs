@@ -7,10 +7,10 @@ use fencegate_process::again::CommandTarget;
 
 use super::{
     config::{self, ConfigArgs},
-    out::ended,
+    out::log_error,
     policy,
 };
-use crate::serve::{gatekeeping, staff::cores};
+use crate::serve::{gatekeeping, staff::default_workers};
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -32,9 +32,9 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(arguments: RunArgs) -> Result<(), ExitCode> {
     let RunArgs { config, init, workers, watch, beside } = arguments;
-    let file = config::served(config.config.as_deref(), CommandTarget::Gateway)?;
+    let file = config::absolute_file(config.config.as_deref(), CommandTarget::Gateway)?;
     let plan = policy::read(&file)?;
-    let workers = workers.unwrap_or_else(cores);
+    let workers = workers.unwrap_or_else(default_workers);
     let options = gatekeeping::GatewayOptions { file, watch, init, beside, workers };
-    gatekeeping::run(plan, options).map_err(|trouble| ended(&trouble))
+    gatekeeping::run(plan, options).map_err(|trouble| log_error(&trouble))
 }

@@ -8,10 +8,10 @@ use super::{
     admin::CommandTarget,
     config, guard_backups,
     migrate_guard::{self, MigrateGuardArgs},
-    out::{ended, said},
+    out::{log_error, print_result},
     outcomes, policy, ready,
 };
-use crate::serve::{guarding, staff::cores};
+use crate::serve::{guarding, staff::default_workers};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -49,7 +49,7 @@ enum GuardCommand {
 
 impl GuardArgs {
     /// Whether the process becomes a guard, and does not only ask one or change its store.
-    pub(super) fn serves(&self) -> bool {
+    pub(super) fn is_server(&self) -> bool {
         self.verb.is_none()
     }
 }
@@ -57,17 +57,17 @@ impl GuardArgs {
 pub(super) fn run(arguments: GuardArgs) -> Result<(), ExitCode> {
     let GuardArgs { policy, floor, ensemble, workers, verb, .. } = arguments;
     let Some(verb) = verb else {
-        let plan = policy::read_guard(&config::served(policy.as_deref(), CommandTarget::Guard)?)?;
-        let workers = workers.unwrap_or_else(cores);
+        let plan = policy::read_guard(&config::absolute_file(policy.as_deref(), CommandTarget::Guard)?)?;
+        let workers = workers.unwrap_or_else(default_workers);
         let init = floor.zip(ensemble).map(|(floor, ensemble)| guarding::StoreInit { floor, ensemble });
         return guarding::run(&plan, &guarding::GuardOptions { init, workers })
-            .map_err(|trouble| ended(&trouble));
+            .map_err(|trouble| log_error(&trouble));
     };
     match verb {
         GuardCommand::Ready(asked) => ready::run(&asked, CommandTarget::Guard),
         GuardCommand::Outcomes(verb) => {
-            let found = verb.running().place.found(CommandTarget::Guard)?;
-            said(outcomes::ask(&verb, &found))
+            let found = verb.guard_args().place.resolve(CommandTarget::Guard)?;
+            print_result(outcomes::ask(&verb, &found))
         }
         GuardCommand::Backups(verb) => guard_backups::run(&verb),
         GuardCommand::Migrate(migration) => migrate_guard::run(&migration),

@@ -18,10 +18,10 @@ use ratatui::{
 use serde_json::Value;
 
 use super::{
-    admin::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, ask},
+    admin::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     columns::Table,
-    locks::{self, brief},
-    out::{failed, say},
+    locks::{self, format_millis},
+    out::{print_text, report_error},
 };
 use crate::admin::documents::{Contention, Locks};
 
@@ -48,12 +48,12 @@ struct TopSnapshot {
 const ROWS: usize = 200;
 
 pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
-    let found = top.place.found(CommandTarget::Gateway)?;
+    let found = top.place.resolve(CommandTarget::Gateway)?;
     let once = top.once || !stdout().is_terminal();
-    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
+    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
         if once {
-            let shown = look(gateway).await?;
-            return Ok(say(text(&shown)));
+            let shown = fetch(gateway).await?;
+            return Ok(print_text(text(&shown)));
         }
         // Restores the terminal also after a panic: raw mode and the alternate screen are not left behind.
         let mut terminal = ratatui::init();
@@ -61,29 +61,29 @@ pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
         ratatui::restore();
         done.map(Ok)
     });
-    asked.map_err(|trouble| failed(&trouble))?
+    asked.map_err(|trouble| report_error(&trouble))?
 }
 
-async fn look(gateway: &mut AdminClient) -> Result<TopSnapshot, AdminClientError> {
+async fn fetch(gateway: &mut AdminClient) -> Result<TopSnapshot, AdminClientError> {
     let locks = gateway.get(&format!("/api/v1/locks?limit={ROWS}&by_interest=true")).await?;
     let hot = gateway.get("/api/v1/contention?top=8").await?;
     let members = gateway.get("/api/v1/members").await;
     let sessions = members.map_or_else(|trouble| trouble.to_string(), |told| sessions(&told));
-    Ok(TopSnapshot { locks: gateway.read(locks)?, hot: gateway.read(hot)?, sessions })
+    Ok(TopSnapshot { locks: gateway.parse(locks)?, hot: gateway.parse(hot)?, sessions })
 }
 
 fn sessions(told: &Value) -> String {
     let all = told["sessions"].as_array().cloned().unwrap_or_default();
     let least = all.iter().filter_map(|one| one["proven_for_ms"].as_u64()).min().unwrap_or(0);
-    format!("{} sessions, proven for {} at least", all.len(), brief(least))
+    format!("{} sessions, proven for {} at least", all.len(), format_millis(least))
 }
 
-fn hot(contention: &Contention) -> Table {
-    let mut table = Table::of(["HOT KEY", "REQUESTS", "REFUSED", "WAITED"]);
+fn hot_table(contention: &Contention) -> Table {
+    let mut table = Table::new(["HOT KEY", "REQUESTS", "REFUSED", "WAITED"]);
     for key in &contention.hot {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds")]
-        let waited = brief(key.waited_ms as u64);
-        table.row([key.key.clone(), key.requests.to_string(), key.refused.to_string(), waited]);
+        let waited = format_millis(key.waited_ms as u64);
+        table.push_row([key.key.clone(), key.requests.to_string(), key.refused.to_string(), waited]);
     }
     table
 }
@@ -91,7 +91,7 @@ fn hot(contention: &Contention) -> Table {
 fn text(shown: &TopSnapshot) -> String {
     let mut text = format!("{}\n{}\n", shown.sessions, locks::text(&shown.locks).trim_end());
     if !shown.hot.hot.is_empty() {
-        text.push_str(&format!("\n{}", hot(&shown.hot)));
+        text.push_str(&format!("\n{}", hot_table(&shown.hot)));
     }
     text
 }
@@ -101,14 +101,14 @@ async fn watch(
     gateway: &mut AdminClient,
     every: Duration,
 ) -> Result<(), AdminClientError> {
-    let mut shown = look(gateway).await?;
+    let mut shown = fetch(gateway).await?;
     let mut trouble = None;
     loop {
         terminal.draw(|frame| draw(frame, &shown, trouble.as_deref()))?;
-        if asked_to_end(every).await? {
+        if wait_quit(every).await? {
             return Ok(());
         }
-        match look(gateway).await {
+        match fetch(gateway).await {
             Ok(newer) => (shown, trouble) = (newer, None),
             // The last content stays: perhaps the user looks for the reason why the process ended.
             Err(gone) => trouble = Some(gone.to_string()),
@@ -117,7 +117,7 @@ async fn watch(
 }
 
 /// `q`, Escape and Ctrl-C end it; any other key renews the table at once.
-async fn asked_to_end(every: Duration) -> Result<bool, AdminClientError> {
+async fn wait_quit(every: Duration) -> Result<bool, AdminClientError> {
     let polled = tokio::task::spawn_blocking(move || -> std::io::Result<Option<Event>> {
         if event::poll(every)? { event::read().map(Some) } else { Ok(None) }
     });
@@ -134,14 +134,17 @@ fn draw(frame: &mut Frame<'_>, shown: &TopSnapshot, trouble: Option<&str>) {
     let [head, keys, below] =
         Layout::vertical([Constraint::Length(2), Constraint::Min(5), Constraint::Length(tall)])
             .areas(frame.area());
-    let first = format!("{}. {}", locks::head(&shown.locks), shown.sessions);
+    let first = format!("{}. {}", locks::summary_line(&shown.locks), shown.sessions);
     let second = match trouble {
         Some(trouble) => Line::from(trouble.to_owned()).bold().reversed(),
         None => Line::from("q ends, any other key looks again").dim(),
     };
     frame.render_widget(ratatui::text::Text::from(vec![Line::from(first).bold(), second]), head);
     frame.render_widget(grid(&locks::rows(&shown.locks.locks)).block(Block::bordered().title("Locks")), keys);
-    frame.render_widget(grid(&hot(&shown.hot)).block(Block::bordered().title("Waited for longest")), below);
+    frame.render_widget(
+        grid(&hot_table(&shown.hot)).block(Block::bordered().title("Waited for longest")),
+        below,
+    );
 }
 
 fn grid(table: &Table) -> Grid<'static> {

@@ -5,7 +5,7 @@ use std::{ffi::OsString, process::ExitCode, str::FromStr, time::Duration};
 use clap::Args;
 use fencegate_policies::key::ResourceKey;
 
-use super::{lock_way::LockSourceArgs, out::complain};
+use super::{lock_way::LockSourceArgs, out::print_error};
 use crate::charge::{
     asked_lock::{Access, LockSpec, WaitPolicy},
     campaign::{Repeat, RunCommandError, RunLoop, RunProgress},
@@ -109,7 +109,7 @@ impl RunLockedArgs {
         let Self { key, wait, shared, permits, keeping, command } = self;
         let access = if shared { Access::Shared } else { Access::Exclusive };
         let wanted = LockSpec { key: key.0, access, permits, wait: wait.0 };
-        keeping.runs(wanted, command, Repeat::Once, None)
+        keeping.run_locked(wanted, command, Repeat::Once, None)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
@@ -122,14 +122,14 @@ impl ElectArgs {
         let Self { name, again, address, keeping, command } = self;
         let key = format!("election/{name}");
         if ResourceKey::parse(&key).is_err() {
-            return not_run(&UsageError::Name(name));
+            return exit_not_run(&UsageError::Name(name));
         }
-        let key = match ResourceKey::parse_asked(&key) {
+        let key = match ResourceKey::parse_user_input(&key) {
             Ok(key) => key,
-            Err(bad) => return not_run(&bad),
+            Err(bad) => return exit_not_run(&bad),
         };
         let wanted = LockSpec { key, access: Access::Exclusive, permits: None, wait: WaitPolicy::Forever };
-        keeping.runs(wanted, command, if again { Repeat::Repeatedly } else { Repeat::Once }, address)
+        keeping.run_locked(wanted, command, if again { Repeat::Repeatedly } else { Repeat::Once }, address)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
@@ -138,31 +138,38 @@ impl ElectArgs {
 }
 
 impl HoldArgs {
-    fn runs(self, wanted: LockSpec, command: Vec<OsString>, turns: Repeat, note: Option<String>) -> ExitCode {
+    fn run_locked(
+        self,
+        wanted: LockSpec,
+        command: Vec<OsString>,
+        turns: Repeat,
+        note: Option<String>,
+    ) -> ExitCode {
         // The mistake was reported, and nothing was run.
         let Ok(mut source) = self.way.source(&wanted.key, note) else { return ExitCode::from(NOT_RUN) };
-        if let Err(unfit) = fits(self.grace, source.renewals()) {
-            return not_run(&unfit);
+        if let Err(unfit) = check_grace(self.grace, source.renewals()) {
+            return exit_not_run(&unfit);
         }
         let charge = LockedCommand { key: wanted.key.clone(), command, grace: self.grace };
-        let campaign = RunLoop { wanted, charge, turns };
+        let campaign = RunLoop { spec: wanted, command: charge, repeat: turns };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
-            Err(error) => return not_run(&RunCommandError::from(error)),
+            Err(error) => return exit_not_run(&RunCommandError::from(error)),
         };
         runtime.block_on(async {
             let mut house = match CommandRunner::open() {
                 Ok(house) => house,
-                Err(error) => return not_run(&RunCommandError::from(error)),
+                Err(error) => return exit_not_run(&RunCommandError::from(error)),
             };
-            let key = &campaign.wanted.key;
-            let done =
-                campaign.goes_on(&mut house, &mut source, |stage| says(key, &stage, self.verbose)).await;
+            let key = &campaign.spec.key;
+            let done = campaign
+                .run(&mut house, &mut source, |stage| report_progress(key, &stage, self.verbose))
+                .await;
             source.close().await;
             done.map_or_else(
                 |why| {
-                    complain(format_args!("error: {}", fencegate_process::said::causes(&why)));
-                    ExitCode::from(why.code())
+                    print_error(format_args!("error: {}", fencegate_process::said::error_chain(&why)));
+                    ExitCode::from(why.exit_code())
                 },
                 ExitCode::from,
             )
@@ -170,14 +177,14 @@ impl HoldArgs {
     }
 }
 
-fn not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
-    complain(format_args!("error: {}", fencegate_process::said::causes(why)));
+fn exit_not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
+    print_error(format_args!("error: {}", fencegate_process::said::error_chain(why)));
     ExitCode::from(NOT_RUN)
 }
 
 /// A grace must leave time for the next renewal. With a gateway it is not known in advance how long a renewal proves
 /// the lock.
-fn fits(grace: Option<Duration>, renewals: Option<RenewalSchedule>) -> Result<(), UsageError> {
+fn check_grace(grace: Option<Duration>, renewals: Option<RenewalSchedule>) -> Result<(), UsageError> {
     let Some(renewals) = renewals else { return Ok(()) };
     let most = renewals.longest_grace().ok_or(UsageError::Short(renewals))?;
     match grace {
@@ -186,9 +193,9 @@ fn fits(grace: Option<Duration>, renewals: Option<RenewalSchedule>) -> Result<()
     }
 }
 
-fn says(key: &ResourceKey, stage: &RunProgress<'_>, verbose: bool) {
+fn report_progress(key: &ResourceKey, stage: &RunProgress<'_>, verbose: bool) {
     match stage {
-        RunProgress::Lost(lost, proven) => complain(format_args!(
+        RunProgress::Lost(lost, proven) => print_error(format_args!(
             "error: FG0622: the lock of `{key}` {}; the command was ended (proven until {:.6} s after boot)",
             match lost {
                 LockLossReason::Taken => "was taken away, or its session was ended",
@@ -200,12 +207,12 @@ fn says(key: &ResourceKey, stage: &RunProgress<'_>, verbose: bool) {
             Duration::from_nanos(proven.as_nanos()).as_secs_f64()
         )),
         _ if !verbose => {}
-        RunProgress::Waiting => complain(format_args!("waits for the lock of `{key}`")),
+        RunProgress::Waiting => print_error(format_args!("waits for the lock of `{key}`")),
         RunProgress::Holding(lock) => {
-            complain(format_args!("holds the lock of `{key}` under {}", lock.shown.token))
+            print_error(format_args!("holds the lock of `{key}` under {}", lock.info.token))
         }
         RunProgress::Exited(code) => {
-            complain(format_args!(
+            print_error(format_args!(
                 "the command has ended with {code}, and the lock of `{key}` is given back"
             ));
         }
@@ -216,7 +223,7 @@ impl FromStr for KeyArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        ResourceKey::parse_asked(text).map(Self).map_err(|why| why.to_string())
+        ResourceKey::parse_user_input(text).map(Self).map_err(|why| why.to_string())
     }
 }
 
@@ -242,15 +249,17 @@ mod tests {
     #[test]
     fn the_grace_leaves_time_for_renewals_that_are_late() {
         let renewals = |proves| Some(RenewalSchedule { proves, interval: SECOND });
-        let of = |grace: u32, proves: u32| fits(Some(grace * SECOND), renewals(proves * SECOND));
+        let of = |grace: u32, proves: u32| check_grace(Some(grace * SECOND), renewals(proves * SECOND));
         assert!(
-            of(4, 9).is_ok() && fits(None, renewals(2 * SECOND)).is_ok() && fits(Some(SECOND), None).is_ok()
+            of(4, 9).is_ok()
+                && check_grace(None, renewals(2 * SECOND)).is_ok()
+                && check_grace(Some(SECOND), None).is_ok()
         );
         for (refused, most) in [(of(5, 9), "at most 4.5s"), (of(1, 2), "at most 575ms")] {
             let refused = refused.expect_err("no time").to_string();
             assert!(refused.contains("FG0624") && refused.contains(most), "{refused}");
         }
-        let short = fits(None, renewals(SECOND)).expect_err("no time for any command").to_string();
+        let short = check_grace(None, renewals(SECOND)).expect_err("no time for any command").to_string();
         assert!(short.contains("FG0624") && short.contains("`--ttl`"), "{short}");
     }
 

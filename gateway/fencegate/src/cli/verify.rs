@@ -9,7 +9,7 @@ use hyper::header::HeaderName;
 
 use super::{
     exit::{FAILED, UNDECIDED, UNREACHABLE, USAGE},
-    out::{complain, failed, say},
+    out::{print_error, print_text, report_error},
 };
 use crate::verify::{
     self, KeyForm, VerifyError, cases,
@@ -169,17 +169,17 @@ enum Format {
 
 pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
     if arguments.list {
-        return say(listed());
+        return print_text(case_list());
     }
     let service = service(arguments).map_err(|why| {
-        complain(format_args!("error: {why}"));
+        print_error(format_args!("error: {why}"));
         ExitCode::from(USAGE)
     })?;
     let names = if arguments.numeric_keys { KeyForm::Numeric } else { KeyForm::Alphanumeric };
     let mut written = Ok(());
     let mut tell = |told: String| {
         if written.is_ok() && arguments.format == Format::Text {
-            written = say(told);
+            written = print_text(told);
         }
     };
     tell(text::head(&service));
@@ -188,15 +188,15 @@ pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
         let code = match trouble {
             VerifyError::Unreachable { .. } => ExitCode::from(UNREACHABLE),
             VerifyError::Gateway { .. } => ExitCode::from(USAGE),
-            VerifyError::Runtime(_) => return failed(&trouble),
+            VerifyError::Runtime(_) => return report_error(&trouble),
         };
-        failed(&trouble);
+        report_error(&trouble);
         code
     })?;
     match arguments.format {
         Format::Text => tell(text::tail(&report)),
-        Format::Json => written = say(json::report(&service, &report)),
-        Format::Junit => written = say(junit::report(&service, &report)),
+        Format::Json => written = print_text(json::report(&service, &report)),
+        Format::Junit => written = print_text(junit::report(&service, &report)),
     }
     verdict(report.counts())?;
     written
@@ -212,15 +212,15 @@ fn verdict(counts: ResultCounts) -> Result<(), ExitCode> {
     }
 }
 
-fn listed() -> String {
+fn case_list() -> String {
     let lines =
-        cases::all().map(|case| format!("{:9}  {:20}  {}\n", case.group.word(), case.name, case.title));
+        cases::all().map(|case| format!("{:9}  {:20}  {}\n", case.group.as_str(), case.name, case.title));
     lines.collect()
 }
 
 /// The service as the command line describes it, or why the description makes no sense.
 fn service(arguments: &VerifyArgs) -> Result<Service, String> {
-    let body = text_of(arguments.body.as_deref())?;
+    let body = read_text(arguments.body.as_deref())?;
     let template =
         |line: &str, body: &str| Template::new(line, &arguments.fields, body).map_err(|bad| bad.to_string());
     let keyed = |line: &str, body: &str| template(line, body)?.with_key().map_err(|bad| bad.to_string());
@@ -231,12 +231,12 @@ fn service(arguments: &VerifyArgs) -> Result<Service, String> {
         None => write.clone(),
     };
     let beside = |line: &Option<String>, own: &Option<String>| {
-        let own = text_of(own.as_deref())?;
+        let own = read_text(own.as_deref())?;
         line.as_deref().map(|line| keyed(line, if own.is_empty() { &body } else { &own })).transpose()
     };
     let reach = reach(arguments, &write)?;
     let probe = probe(arguments, &write)?;
-    checked(arguments)?;
+    check_arguments(arguments)?;
     Ok(Service {
         instances: instances(arguments)?,
         write,
@@ -250,7 +250,7 @@ fn service(arguments: &VerifyArgs) -> Result<Service, String> {
         names: if arguments.folded_names { FieldNameForm::Folded } else { FieldNameForm::Spelled },
         deadlines: if arguments.not_after { DeadlineSupport::Enforced } else { DeadlineSupport::Unclaimed },
         probe,
-        sight: sight(arguments, &template)?,
+        sight: effect_source(arguments, &template)?,
         remember: arguments.remember,
         settle: arguments.settle,
         patience: arguments.timeout,
@@ -288,7 +288,7 @@ fn probe(arguments: &VerifyArgs, write: &Template) -> Result<Option<Probe>, Stri
     Ok(Some(Probe { ask, done: arguments.done.clone(), not_done: arguments.not_done.clone() }))
 }
 
-fn checked(arguments: &VerifyArgs) -> Result<(), String> {
+fn check_arguments(arguments: &VerifyArgs) -> Result<(), String> {
     let unknown = |name: &&String| !cases::all().any(|case| case.name == **name);
     if let Some(name) = arguments.only.iter().find(unknown) {
         return Err(format!("no case is called `{name}`: `fencegate verify --list` names them"));
@@ -306,9 +306,10 @@ fn instances(arguments: &VerifyArgs) -> Result<Vec<Instance>, String> {
     let tls = plan::ClientTls { ca_file: arguments.ca_file.clone(), ..plan::ClientTls::default() };
     let secured =
         arguments.service.iter().any(|url| url.starts_with("https://")).then(|| UpstreamTls::open(&tls));
-    let secured =
-        secured.transpose().map_err(|bad| format!("speak TLS: {}", fencegate_process::said::causes(&bad)))?;
-    let secured = Arc::new(secured.unwrap_or_else(UpstreamTls::closed));
+    let secured = secured
+        .transpose()
+        .map_err(|bad| format!("speak TLS: {}", fencegate_process::said::error_chain(&bad)))?;
+    let secured = Arc::new(secured.unwrap_or_else(UpstreamTls::trusting_none));
     let parsed = arguments.service.iter().map(|url| Instance::parse(url, || secured.clone()));
     parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())
 }
@@ -321,7 +322,7 @@ fn fields(arguments: &VerifyArgs) -> TokenFields {
     TokenFields { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
 }
 
-fn sight(
+fn effect_source(
     arguments: &VerifyArgs,
     template: &dyn Fn(&str, &str) -> Result<Template, String>,
 ) -> Result<EffectSource, String> {
@@ -342,7 +343,7 @@ fn sight(
     Ok(EffectSource::Observe { ask: template(observe, "")?, pick })
 }
 
-fn text_of(given: Option<&str>) -> Result<String, String> {
+fn read_text(given: Option<&str>) -> Result<String, String> {
     match given.map(|given| (given, given.strip_prefix('@'))) {
         None => Ok(String::new()),
         Some((_, Some(file))) => fs::read_to_string(file).map_err(|error| format!("read {file}: {error}")),

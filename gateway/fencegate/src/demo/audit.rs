@@ -44,20 +44,20 @@ pub(super) struct Audit {
 const INITIAL: i64 = 1_000_000;
 
 impl Audit {
-    pub(super) fn of(executions: &[Execution], receipts: &[PaymentResult], balances: &Balances) -> Self {
+    pub(super) fn new(executions: &[Execution], receipts: &[PaymentResult], balances: &Balances) -> Self {
         let effective: Vec<&Execution> = executions.iter().filter(|execution| execution.effective).collect();
         let count = |wanted: fn(&PaymentOutcome) -> bool| {
-            receipts.iter().filter(|receipt| wanted(&receipt.told)).count()
+            receipts.iter().filter(|receipt| wanted(&receipt.outcome)).count()
         };
         Self {
             payments: count(|told| matches!(told, PaymentOutcome::Done { .. })),
             unknown: count(|told| matches!(told, PaymentOutcome::Unknown(_))),
-            executed_twice: executed_twice(&effective),
-            overlaps: by_key(&effective).values().map(|of_key| overlaps(of_key)).sum(),
-            stale_executed: by_key(&effective).values().map(|of_key| stale(of_key)).sum(),
+            executed_twice: count_repeated(&effective),
+            overlaps: by_key(&effective).values().map(|of_key| count_overlaps(of_key)).sum(),
+            stale_executed: by_key(&effective).values().map(|of_key| count_stale(of_key)).sum(),
             balance_ok: balances
                 .iter()
-                .all(|(account, cents)| *cents == expected(account, receipts, &effective)),
+                .all(|(account, cents)| *cents == expected_balance(account, receipts, &effective)),
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct AccountStatement {
 }
 
 impl AccountStatement {
-    pub(super) fn of_all(
+    pub(super) fn for_all_accounts(
         executions: &[Execution],
         receipts: &[PaymentResult],
         balances: &Balances,
@@ -82,13 +82,13 @@ impl AccountStatement {
             account: account.clone(),
             began: INITIAL,
             has: *has,
-            should_have: expected(account, receipts, &effective),
+            should_have: expected_balance(account, receipts, &effective),
         };
         balances.iter().map(of).collect()
     }
 
     /// Cents that are missing, or too many.
-    pub(super) fn off(&self) -> u64 {
+    pub(super) fn difference(&self) -> u64 {
         self.has.abs_diff(self.should_have)
     }
 }
@@ -114,7 +114,7 @@ fn by_key<'a>(executions: &[&'a Execution]) -> BTreeMap<&'a str, Vec<&'a Executi
     keys
 }
 
-fn executed_twice(executions: &[&Execution]) -> usize {
+fn count_repeated(executions: &[&Execution]) -> usize {
     let mut times = BTreeMap::<_, usize>::new();
     for execution in executions {
         *times.entry(&execution.operation).or_default() += 1;
@@ -122,7 +122,7 @@ fn executed_twice(executions: &[&Execution]) -> usize {
     times.values().filter(|times| **times > 1).count()
 }
 
-fn overlaps(of_key: &[&Execution]) -> usize {
+fn count_overlaps(of_key: &[&Execution]) -> usize {
     let mut intervals: Vec<_> =
         of_key.iter().map(|execution| (execution.begin_ns, execution.end_ns)).collect();
     intervals.sort_unstable();
@@ -136,7 +136,7 @@ fn overlaps(of_key: &[&Execution]) -> usize {
 }
 
 /// Tokens compare as text. An execution without one is not counted here.
-fn stale(of_key: &[&Execution]) -> usize {
+fn count_stale(of_key: &[&Execution]) -> usize {
     let mut in_order: Vec<&&Execution> = of_key.iter().collect();
     in_order.sort_by_key(|execution| execution.sequence);
     let mut newest = None;
@@ -149,9 +149,9 @@ fn stale(of_key: &[&Execution]) -> usize {
 }
 
 /// The balance that a client may expect. For a payment with an unknown outcome the ledger's record counts.
-fn expected(account: &str, receipts: &[PaymentResult], effective: &[&Execution]) -> i64 {
+fn expected_balance(account: &str, receipts: &[PaymentResult], effective: &[&Execution]) -> i64 {
     let of_account = receipts.iter().filter(|receipt| receipt.payment.account == account);
-    let changes = of_account.map(|PaymentResult { payment, told }| match told {
+    let changes = of_account.map(|PaymentResult { payment, outcome: told }| match told {
         PaymentOutcome::Done { .. } => payment.change,
         PaymentOutcome::Refused(_) => 0,
         PaymentOutcome::Unknown(_) => {
@@ -182,7 +182,7 @@ mod tests {
 
     fn receipt(operation: &str, told: PaymentOutcome) -> PaymentResult {
         let payment = Payment { operation: operation.to_owned(), account: "alice".to_owned(), change: -10 };
-        PaymentResult { payment, told }
+        PaymentResult { payment, outcome: told }
     }
 
     fn balance(cents: i64) -> Balances {
@@ -197,7 +197,7 @@ mod tests {
         let receipts =
             [receipt("a", DONE), receipt("b", DONE), receipt("c", PaymentOutcome::Refused(String::new()))];
         let expected = Audit { payments: 2, balance_ok: true, ..Audit::default() };
-        assert_eq!(Audit::of(&executions, &receipts, &balance(999_980)), expected);
+        assert_eq!(Audit::new(&executions, &receipts, &balance(999_980)), expected);
         assert_eq!(sample_of_tokens(&executions, "account/alice"), ["v1-1", "v1-2"]);
     }
 
@@ -217,16 +217,17 @@ mod tests {
             balance_ok: false,
             ..Audit::default()
         };
-        assert_eq!(Audit::of(&executions, &receipts, &balance(999_970)), expected);
+        assert_eq!(Audit::new(&executions, &receipts, &balance(999_970)), expected);
     }
 
     #[test]
     fn a_statement_says_what_is_missing() {
         let executions = [execution(1, "a", "v1-1", (0, 5))];
-        let statements = AccountStatement::of_all(&executions, &[receipt("a", DONE)], &balance(999_965));
+        let statements =
+            AccountStatement::for_all_accounts(&executions, &[receipt("a", DONE)], &balance(999_965));
         let [alice] = &*statements else { panic!("{statements:?}") };
         assert_eq!(
-            (alice.began, alice.has, alice.should_have, alice.off()),
+            (alice.began, alice.has, alice.should_have, alice.difference()),
             (1_000_000, 999_965, 999_990, 25)
         );
     }
@@ -236,7 +237,7 @@ mod tests {
         let mut without = execution(2, "a", "v1-1", (0, 5));
         without.effective = false;
         let executions = [execution(1, "a", "v1-2", (0, 5)), without];
-        let found = Audit::of(&executions, &[receipt("a", DONE)], &balance(999_990));
+        let found = Audit::new(&executions, &[receipt("a", DONE)], &balance(999_990));
         assert_eq!(found, Audit { payments: 1, balance_ok: true, ..Audit::default() });
     }
 
@@ -244,7 +245,7 @@ mod tests {
     fn an_unknown_payment_counts_as_the_ledger_says() {
         let executions = [execution(1, "a", "v1-1", (0, 5))];
         let receipts = ["a", "b"].map(|operation| receipt(operation, PaymentOutcome::Unknown(String::new())));
-        let found = Audit::of(&executions, &receipts, &balance(999_990));
+        let found = Audit::new(&executions, &receipts, &balance(999_990));
         assert_eq!(found, Audit { unknown: 2, balance_ok: true, ..Audit::default() });
     }
 

@@ -51,7 +51,7 @@ impl ChildProcess {
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
 
-        let mut process = from_the_lasting_thread(command).map_err(|error| match error.kind() {
+        let mut process = spawn_from_lasting_thread(command).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 io::Error::other("`setpriv` is missing: it is in the package util-linux")
             }
@@ -159,7 +159,7 @@ type SpawnResult = io::Result<process::Child>;
 
 /// The kernel sends the parent-death signal when the spawning thread ends, not when the process does. A test thread
 /// or a runtime worker would take its children along.
-fn from_the_lasting_thread(command: Command) -> SpawnResult {
+fn spawn_from_lasting_thread(command: Command) -> SpawnResult {
     static SPAWNER: OnceLock<mpsc::Sender<(Command, mpsc::Sender<SpawnResult>)>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
         let (jobs, inbox) = mpsc::channel::<(Command, mpsc::Sender<SpawnResult>)>();

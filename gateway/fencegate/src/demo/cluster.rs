@@ -72,7 +72,10 @@ impl Cluster {
         let key = (level == DemoLevel::Guard).then(|| make_key(&own, folder.path())).transpose()?;
         let write = |name, upstream| -> Result<PathBuf, DemoError> {
             let file = folder.path().join(format!("{name}.yaml"));
-            fs::write(&file, policy::gateway(name, level, zookeeper.address(), upstream, key.as_deref()))?;
+            fs::write(
+                &file,
+                policy::gateway_policy(name, level, zookeeper.address(), upstream, key.as_deref()),
+            )?;
             Ok(file)
         };
         // The guard needs the installation and its first epoch, so ZooKeeper is asked before there is a guard.
@@ -117,7 +120,7 @@ impl Cluster {
     }
 
     /// The addresses for clients.
-    pub(super) fn doors(&self) -> [SocketAddr; 2] {
+    pub(super) fn client_addresses(&self) -> [SocketAddr; 2] {
         [self.gateways[0].public, self.gateways[1].public]
     }
 }
@@ -147,7 +150,8 @@ impl LedgerInstance {
         let database = folder.join("ledger.sqlite");
         let arguments = ["--compare", compare, "--database"].map(Path::new);
         let process = ChildProcess::spawn(&program, arguments.into_iter().chain([database.as_path()]))?;
-        let address = said(&process, "the ledger", |line| line["listening"].as_str()?.parse().ok())?;
+        let address =
+            wait_for_field(&process, "the ledger", |line| line["listening"].as_str()?.parse().ok())?;
         Ok(Self { process, address })
     }
 }
@@ -156,8 +160,8 @@ impl GatewayInstance {
     fn start(name: &'static str, own: &Path, policy: &Path) -> Result<Self, DemoError> {
         let arguments = ["run", "--log-format", "json", "-c"].map(Path::new);
         let process = ChildProcess::spawn(own, arguments.into_iter().chain([policy]))?;
-        let public = said(&process, name, |line| address_of("public", line))?;
-        let admin = said(&process, name, |line| address_of("admin", line))?;
+        let public = wait_for_field(&process, name, |line| address_of("public", line))?;
+        let admin = wait_for_field(&process, name, |line| address_of("admin", line))?;
         Ok(Self { name, process, public, admin })
     }
 }
@@ -173,7 +177,7 @@ impl GuardInstance {
         let public_keys = folder.join("ticket-keys.json");
         fs::write(&public_keys, command(own, &["keys", "public"], &[key])?)?;
         let file = folder.join("guard.yaml");
-        fs::write(&file, policy::guard(ledger, &folder.join("guard.redb"), &public_keys))?;
+        fs::write(&file, policy::guard_policy(ledger, &folder.join("guard.redb"), &public_keys))?;
         let era = command(own, &["era", "show", "--format", "json", "-c"], &[policy])?;
         let era: Value = serde_json::from_slice(&era).expect("the same binary wrote it");
         let (floor, ensemble) =
@@ -183,8 +187,8 @@ impl GuardInstance {
         let file = file.display().to_string();
         arguments.push(&file);
         let process = ChildProcess::spawn(own, arguments)?;
-        let admin = said(&process, "the guard", |line| address_of("admin", line))?;
-        let public = said(&process, "the guard", |line| address_of("guard", line))?;
+        let admin = wait_for_field(&process, "the guard", |line| address_of("admin", line))?;
+        let public = wait_for_field(&process, "the guard", |line| address_of("guard", line))?;
         Ok(Self { process, public, admin })
     }
 }
@@ -206,7 +210,11 @@ fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, DemoE
 }
 
 /// Waits for a line of JSON in which `read` finds what it looks for.
-fn said<T>(process: &ChildProcess, who: &str, read: impl Fn(&Value) -> Option<T>) -> Result<T, DemoError> {
+fn wait_for_field<T>(
+    process: &ChildProcess,
+    who: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<T, DemoError> {
     let read = |line: &str| serde_json::from_str(line).ok().as_ref().and_then(&read);
     match process.wait_line(|line| read(line).is_some(), UP_WITHIN) {
         Ok(line) => Ok(read(&line).expect("the line was chosen for it")),

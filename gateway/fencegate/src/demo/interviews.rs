@@ -27,9 +27,9 @@ pub(super) async fn executions(ledger: &mut JsonClient) -> Result<Vec<Execution>
 }
 
 /// Waits until the gateway has counted a client that left before its answer (status 499).
-pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), DemoError> {
+pub(super) async fn wait_for_disconnect(admin: SocketAddr) -> Result<(), DemoError> {
     let deadline = Instant::now() + SOON;
-    let mut admin = JsonClient::of(admin);
+    let mut admin = JsonClient::new(admin);
     while Instant::now() < deadline {
         let metrics = get(&mut admin, "/metrics").await?;
         if metrics.as_str().is_some_and(|text| text.contains("code=\"499\"")) {
@@ -44,7 +44,7 @@ pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), DemoError> {
 pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, DemoError> {
     let mut lost = 0;
     for gateway in &cluster.gateways {
-        let metrics = get(&mut JsonClient::of(gateway.admin), "/metrics").await?;
+        let metrics = get(&mut JsonClient::new(gateway.admin), "/metrics").await?;
         let lines = metrics.as_str().unwrap_or_default().lines();
         let counts = lines.filter_map(|line| line.strip_prefix("fencegate_zk_session_expirations_total"));
         lost += counts.filter_map(|count| count.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>();
@@ -53,9 +53,9 @@ pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, DemoError> {
 }
 
 /// Waits until a gateway is ready again: after its pause it has to notice the lost session and get a new one.
-pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), DemoError> {
+pub(super) async fn wait_ready(admin: SocketAddr) -> Result<(), DemoError> {
     let deadline = Instant::now() + 2 * SOON;
-    let mut admin = JsonClient::of(admin);
+    let mut admin = JsonClient::new(admin);
     loop {
         match get(&mut admin, "/ready").await {
             Ok(_) => return Ok(()),

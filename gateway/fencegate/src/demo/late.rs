@@ -27,17 +27,17 @@ pub(super) enum TokenChecker<'a> {
 }
 
 /// Asks until there is a refusal of the late bytes or a second execution.
-pub(super) async fn late(
+pub(super) async fn find_late_write(
     mut judge: TokenChecker<'_>,
     ledger: &mut JsonClient,
     operation: &str,
 ) -> Result<LateWriteOutcome, DemoError> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
-        if let Some(late) = judge.refused(ledger, operation).await? {
+        if let Some(late) = judge.late_refusal(ledger, operation).await? {
             return Ok(late);
         }
-        if let Some(late) = executed_again(ledger, operation).await? {
+        if let Some(late) = second_execution(ledger, operation).await? {
             return Ok(late);
         }
         sleep(Duration::from_millis(20)).await;
@@ -47,7 +47,7 @@ pub(super) async fn late(
 
 impl TokenChecker<'_> {
     /// The latest refusal, if it concerns the late bytes.
-    async fn refused(
+    async fn late_refusal(
         &mut self,
         ledger: &mut JsonClient,
         operation: &str,
@@ -72,7 +72,7 @@ impl TokenChecker<'_> {
     }
 }
 
-async fn executed_again(
+async fn second_execution(
     ledger: &mut JsonClient,
     operation: &str,
 ) -> Result<Option<LateWriteOutcome>, DemoError> {

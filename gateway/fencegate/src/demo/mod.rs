@@ -45,23 +45,23 @@ pub fn run(options: DemoOptions) -> Result<ExitCode, DemoError> {
 }
 
 async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
-    let mut interrupts = ShutdownSignals::registered()?;
+    let mut interrupts = ShutdownSignals::register()?;
     if options.compare {
-        let narrator = DemoReporter::briefly(options.format);
+        let narrator = DemoReporter::summary_only(options.format);
         let summaries = tokio::select! {
             played = side_by_side::compare(&narrator) => played?,
-            () = interrupts.next() => return Ok(ExitCode::from(130)),
+            () = interrupts.recv() => return Ok(ExitCode::from(130)),
         };
-        narrator.compared(&side_by_side::table(&summaries), &summaries);
+        narrator.show_comparison(&side_by_side::table(&summaries), &summaries);
         let held = summaries.iter().all(DemoSummary::holds);
         return Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let (level, narrator) = (options.level(), DemoReporter::of(options.format));
+    let (level, narrator) = (options.level(), DemoReporter::new(options.format));
     narrator.title(level);
     let (cluster, summary) = tokio::select! {
         played = start_and_play(level, &narrator) => played?,
         // Dropping the rest ends the children and removes the folder. 130 is the exit code of a shell after Ctrl-C.
-        () = interrupts.next() => return Ok(ExitCode::from(130)),
+        () = interrupts.recv() => return Ok(ExitCode::from(130)),
     };
 
     narrator.sum_up(&summary);
@@ -69,8 +69,8 @@ async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
         narrator.show_logs(&cluster);
     }
     if !options.once {
-        narrator.invite(&cluster);
-        interrupts.next().await;
+        narrator.show_next_steps(&cluster);
+        interrupts.recv().await;
     }
     cluster.stop().await;
     Ok(if summary.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -94,11 +94,11 @@ struct ShutdownSignals {
 }
 
 impl ShutdownSignals {
-    fn registered() -> io::Result<Self> {
+    fn register() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) {
+    async fn recv(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

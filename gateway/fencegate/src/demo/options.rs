@@ -46,7 +46,7 @@ impl DemoLevel {
     pub(super) const ALL: [Self; 4] = [Self::Unfenced, Self::None, Self::Guard, Self::Upstream];
 
     /// The word for the level on the command line.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Unfenced => "unfenced",
             Self::None => "none",
@@ -56,7 +56,7 @@ impl DemoLevel {
     }
 
     /// True if somebody compares tokens.
-    pub(super) fn compares(self) -> bool {
+    pub(super) fn compares_tokens(self) -> bool {
         matches!(self, Self::Guard | Self::Upstream)
     }
 }

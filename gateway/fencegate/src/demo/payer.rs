@@ -23,7 +23,7 @@ pub(super) struct Payment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PaymentResult {
     pub(super) payment: Payment,
-    pub(super) told: PaymentOutcome,
+    pub(super) outcome: PaymentOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) enum PaymentOutcome {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClientPool<'a> {
     /// The gateways, over which the clients are spread.
-    pub(super) doors: &'a [SocketAddr],
+    pub(super) gateways: &'a [SocketAddr],
     pub(super) accounts: &'a [&'a str],
     pub(super) clients: usize,
     /// How many payments each client makes, one after another.
@@ -58,7 +58,7 @@ impl ClientPool<'_> {
     pub(super) async fn pay(self) -> Vec<PaymentResult> {
         let mut clients = JoinSet::new();
         for client in 0..self.clients {
-            let mut client_of = JsonClient::of(self.doors[client % self.doors.len()]);
+            let mut client_of = JsonClient::new(self.gateways[client % self.gateways.len()]);
             let payments: Vec<_> = (0..self.payments).map(|_| Payment::random(self.accounts)).collect();
             clients.spawn(async move {
                 let mut receipts = Vec::new();
@@ -82,7 +82,7 @@ pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> PaymentRes
             Err(unanswered) => matches!(unanswered, JsonClientError::Connect(_)),
         };
         if !again || Instant::now() > deadline {
-            return PaymentResult { payment, told: PaymentOutcome::of(answer) };
+            return PaymentResult { payment, outcome: PaymentOutcome::from_response(answer) };
         }
         sleep(Duration::from_millis(50)).await;
     }
@@ -96,7 +96,7 @@ pub(super) async fn attempt(
     let direction = if payment.change < 0 { "debit" } else { "credit" };
     let path = format!("/v1/accounts/{}/{direction}", payment.account);
     let body = json!({ "operation": payment.operation, "amount": payment.change.abs() });
-    client.once(&path, &payment.operation, &body, PATIENCE).await
+    client.post_once(&path, &payment.operation, &body, PATIENCE).await
 }
 
 fn is_temporary(status: StatusCode) -> bool {
@@ -104,7 +104,7 @@ fn is_temporary(status: StatusCode) -> bool {
 }
 
 impl Payment {
-    pub(super) fn of(account: &str, change: i64) -> Self {
+    pub(super) fn new(account: &str, change: i64) -> Self {
         Self { operation: format!("pay-{:016x}", random()), account: account.to_owned(), change }
     }
 
@@ -113,12 +113,12 @@ impl Payment {
         let random = random();
         let account = accounts[usize::try_from(random % 64).expect("below 64") % accounts.len()];
         let cents = 1 + i64::try_from((random >> 8) % 500).expect("below 500");
-        Self::of(account, if random & 1 << 63 == 0 { cents } else { -cents })
+        Self::new(account, if random & 1 << 63 == 0 { cents } else { -cents })
     }
 }
 
 impl PaymentOutcome {
-    pub(super) fn of(answer: Result<JsonResponse, JsonClientError>) -> Self {
+    pub(super) fn from_response(answer: Result<JsonResponse, JsonClientError>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
             Err(unanswered @ JsonClientError::Connect(_)) => return Self::Refused(unanswered.to_string()),

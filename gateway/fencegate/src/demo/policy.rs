@@ -17,7 +17,7 @@ pub(super) const QUARANTINE: Duration = EXECUTION.saturating_add(SENDING);
 pub(super) const TICK: Duration = Duration::from_millis(200);
 
 /// `upstream` is the address of the ledger or its guard for this gateway. It may be the relay's.
-pub(super) fn gateway(
+pub(super) fn gateway_policy(
     name: &str,
     level: DemoLevel,
     zookeeper: SocketAddr,
@@ -65,7 +65,7 @@ unmatched: reject
 }
 
 /// The file of the guard. Its times are short, because a debit of the demo takes milliseconds.
-pub(super) fn guard(ledger: SocketAddr, store: &Path, public_keys: &Path) -> String {
+pub(super) fn guard_policy(ledger: SocketAddr, store: &Path, public_keys: &Path) -> String {
     let (store, public_keys) = (store.display(), public_keys.display());
     let (execution, sending) = (EXECUTION.as_secs(), SENDING.as_secs());
     format!(
@@ -92,11 +92,12 @@ mod tests {
     #[test]
     fn all_levels_are_good_policies_without_a_warning() {
         let address = ([127, 0, 0, 1], 2181).into();
-        let guarded = file::load_guard(&guard(address, Path::new("/d/g.redb"), Path::new("/d/keys.json")));
+        let guarded =
+            file::load_guard(&guard_policy(address, Path::new("/d/g.redb"), Path::new("/d/keys.json")));
         assert!(guarded.diagnostics.is_empty() && guarded.plan.is_some(), "{:?}", guarded.diagnostics);
         for level in DemoLevel::ALL {
             let key = Some(Path::new("/d/key.json"));
-            let loaded = file::load(&gateway("gateway-1", level, address, address, key));
+            let loaded = file::load(&gateway_policy("gateway-1", level, address, address, key));
             assert!(loaded.diagnostics.is_empty(), "{level:?}: {:?}", loaded.diagnostics);
             assert!(loaded.plan.is_some(), "{level:?}");
         }

@@ -64,7 +64,7 @@ impl Relay {
 impl HeldBytes {
     /// Waits until the bytes have arrived here and are held.
     pub async fn captured(&self) {
-        became_true(&self.0.captured).await;
+        wait_true(&self.0.captured).await;
     }
 
     /// Delivers the bytes, also if their sender has closed its connection meanwhile.
@@ -103,22 +103,22 @@ async fn accept(listener: StdListener, upstream: SocketAddr, next: PendingHold) 
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (client, _) = listener.accept().await?;
-        tokio::spawn(connect(client, upstream, next.clone()));
+        tokio::spawn(relay_connection(client, upstream, next.clone()));
     }
 }
 
-async fn connect(client: TcpStream, upstream: SocketAddr, next: PendingHold) -> io::Result<()> {
+async fn relay_connection(client: TcpStream, upstream: SocketAddr, next: PendingHold) -> io::Result<()> {
     let server = TcpStream::connect(upstream).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let back = tokio::spawn(answers(from_server, to_client));
-    requests(from_client, to_server, next, back).await
+    let back = tokio::spawn(forward_responses(from_server, to_client));
+    forward_requests(from_client, to_server, next, back).await
 }
 
 /// Passes answers back. After the client has left they are still read, as a network would deliver them.
-async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+async fn forward_responses(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     let mut buffer = vec![0; 16 * 1024];
     let mut reachable = true;
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
@@ -126,7 +126,7 @@ async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     }
 }
 
-async fn requests(
+async fn forward_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     next: PendingHold,
@@ -138,7 +138,7 @@ async fn requests(
     while let count @ 1.. = from.read(&mut buffer).await? {
         let bytes = &buffer[..count];
         if let Some(held) = next.take_if_found(&tail, bytes) {
-            let sender = held_back(&held, bytes, &mut from, &mut to).await?;
+            let sender = hold_bytes(&held, bytes, &mut from, &mut to).await?;
             if sender == SenderState::Disconnected {
                 // Closing now could cancel the request that was just delivered, so wait until the other side has
                 // ended.
@@ -163,7 +163,7 @@ enum SenderState {
 
 /// Collects until the release, then delivers. It reads on meanwhile: bytes left in our socket would be lost when
 /// the sender resets the connection.
-async fn held_back(
+async fn hold_bytes(
     held: &HoldState,
     first: &[u8],
     from: &mut OwnedReadHalf,
@@ -179,14 +179,14 @@ async fn held_back(
     };
     let sender = tokio::select! {
         () = collect => SenderState::Disconnected,
-        () = became_true(&held.released) => SenderState::Connected,
+        () = wait_true(&held.released) => SenderState::Connected,
     };
-    became_true(&held.released).await;
+    wait_true(&held.released).await;
     to.write_all(&bytes).await?;
     Ok(sender)
 }
 
-async fn became_true(flag: &watch::Sender<bool>) {
+async fn wait_true(flag: &watch::Sender<bool>) {
     flag.subscribe().wait_for(|set| *set).await.expect("the sender is borrowed here");
 }
 

@@ -21,7 +21,7 @@ use super::{
 pub(super) struct DemoReporter {
     format: ReportFormat,
     /// Tells the whole story, and not only its result.
-    tells: bool,
+    verbose: bool,
     began: Instant,
     /// Turns on stderr during a wait, if stderr is a terminal.
     waiting: ProgressBar,
@@ -109,13 +109,13 @@ impl DemoSummary {
     }
 
     /// The cents that are missing or too many, over all accounts.
-    pub(super) fn off(&self) -> u64 {
-        self.accounts.iter().map(AccountStatement::off).sum()
+    pub(super) fn total_difference(&self) -> u64 {
+        self.accounts.iter().map(AccountStatement::difference).sum()
     }
 }
 
 /// Cents in the form in which people write money.
-pub(super) fn money(cents: u64) -> String {
+pub(super) fn format_money(cents: u64) -> String {
     let (whole, part) = ((cents / 100).to_string(), cents % 100);
     let digits: Vec<char> = whole.chars().collect();
     let groups: Vec<String> = digits.rchunks(3).rev().map(|group| group.iter().collect()).collect();
@@ -123,25 +123,33 @@ pub(super) fn money(cents: u64) -> String {
 }
 
 /// The balance of an account, and the sum that it should be.
-fn balance(statement: &AccountStatement) -> String {
+fn balance_text(statement: &AccountStatement) -> String {
     let AccountStatement { account, began, has, should_have } = statement;
     let change = should_have - began;
     let sign = if change < 0 { '-' } else { '+' };
-    let cents = |cents: i64| money(cents.unsigned_abs());
+    let cents = |cents: i64| format_money(cents.unsigned_abs());
     let sum = format!("{} {sign} {}", cents(*began), cents(change));
     match has.cmp(should_have) {
         Ordering::Equal => format!("{account:<6}{:>10} = {sum}", cents(*has)),
         Ordering::Less => {
-            format!("{account:<6}{:>10}, which is {} less than {sum}", cents(*has), money(statement.off()))
+            format!(
+                "{account:<6}{:>10}, which is {} less than {sum}",
+                cents(*has),
+                format_money(statement.difference())
+            )
         }
         Ordering::Greater => {
-            format!("{account:<6}{:>10}, which is {} more than {sum}", cents(*has), money(statement.off()))
+            format!(
+                "{account:<6}{:>10}, which is {} more than {sum}",
+                cents(*has),
+                format_money(statement.difference())
+            )
         }
     }
 }
 
 /// A token, followed by the number in it that grows.
-fn numbered(token: &str) -> String {
+fn token_with_number(token: &str) -> String {
     match Token::parse(token) {
         Ok(parsed) => format!("{token} (number {})", parsed.number()),
         Err(_) => token.to_owned(),
@@ -149,29 +157,29 @@ fn numbered(token: &str) -> String {
 }
 
 impl DemoReporter {
-    pub(super) fn of(format: ReportFormat) -> Self {
-        Self::telling(true, format)
+    pub(super) fn new(format: ReportFormat) -> Self {
+        Self::with_verbosity(true, format)
     }
 
     /// Tells only the result.
-    pub(super) fn briefly(format: ReportFormat) -> Self {
-        Self::telling(false, format)
+    pub(super) fn summary_only(format: ReportFormat) -> Self {
+        Self::with_verbosity(false, format)
     }
 
-    fn telling(tells: bool, format: ReportFormat) -> Self {
+    fn with_verbosity(tells: bool, format: ReportFormat) -> Self {
         let waiting = ProgressBar::new_spinner();
         waiting.enable_steady_tick(TURN);
-        Self { format, tells, began: Instant::now(), waiting }
+        Self { format, verbose: tells, began: Instant::now(), waiting }
     }
 
     pub(super) fn title(&self, level: DemoLevel) {
         self.waiting.set_message("starting ZooKeeper, the ledger and the gateways");
-        if !self.tells {
+        if !self.verbose {
             return;
         }
-        self.raw("A lock alone does not stop a late write.");
-        self.raw("Watch what becomes of a debit that arrives after its lock was lost.");
-        self.raw(match level {
+        self.print_line("A lock alone does not stop a late write.");
+        self.print_line("Watch what becomes of a debit that arrives after its lock was lost.");
+        self.print_line(match level {
             DemoLevel::Unfenced => "One frozen gateway, one late debit, and no lock at all.",
             DemoLevel::Guard => {
                 "One frozen gateway, one late debit, and a guard before a service that knows nothing of fencing."
@@ -186,10 +194,10 @@ impl DemoReporter {
     }
 
     pub(super) fn introduce(&self, cluster: &Cluster) {
-        if !self.tells {
+        if !self.verbose {
             return;
         }
-        self.raw("");
+        self.print_line("");
         self.line(&format!("ZooKeeper {} at {}", cluster.version, cluster.zookeeper.address()));
         let ledger = &cluster.ledger;
         self.line(&format!("ledger at http://{} (process {})", ledger.address, ledger.process.pid()));
@@ -209,52 +217,55 @@ impl DemoReporter {
     }
 
     pub(super) fn chapter(&self, title: &str) {
-        if self.tells {
-            self.raw(&format!("\n{title}"));
+        if self.verbose {
+            self.print_line(&format!("\n{title}"));
         }
         self.waiting.set_message(title.to_owned());
     }
 
     pub(super) fn line(&self, text: &str) {
-        if !self.tells {
+        if !self.verbose {
             return;
         }
-        self.raw(&format!("  {:5.1} s  {text}", self.began.elapsed().as_secs_f64()));
+        self.print_line(&format!("  {:5.1} s  {text}", self.began.elapsed().as_secs_f64()));
     }
 
-    pub(super) fn paid(&self, receipts: &[PaymentResult], how: &str) {
+    pub(super) fn report_payments(&self, receipts: &[PaymentResult], how: &str) {
         let done =
-            receipts.iter().filter(|receipt| matches!(receipt.told, PaymentOutcome::Done { .. })).count();
+            receipts.iter().filter(|receipt| matches!(receipt.outcome, PaymentOutcome::Done { .. })).count();
         self.line(&format!("{done} of {} payments done {how}", receipts.len()));
-        for PaymentResult { payment, told } in
-            receipts.iter().filter(|receipt| !matches!(receipt.told, PaymentOutcome::Done { .. }))
+        for PaymentResult { payment, outcome: told } in
+            receipts.iter().filter(|receipt| !matches!(receipt.outcome, PaymentOutcome::Done { .. }))
         {
             self.line(&format!("not done: {} of {}: {told:?}", payment.operation, payment.account));
         }
     }
 
     /// `after`: the time since the freeze.
-    pub(super) fn taken_over(&self, level: DemoLevel, receipt: &PaymentResult, after: Duration) {
-        match &receipt.told {
+    pub(super) fn report_takeover(&self, level: DemoLevel, receipt: &PaymentResult, after: Duration) {
+        match &receipt.outcome {
             PaymentOutcome::Done { token } => {
                 let after = after.as_secs_f64();
                 let free =
                     if level == DemoLevel::Unfenced { "" } else { " the lock is free: gateway-2 gets it," };
                 self.line(&format!("{after:.1} s after the freeze{free} the debit is done"));
                 if let Some(token) = token {
-                    self.line(&format!("         with token {}", numbered(token)));
+                    self.line(&format!("         with token {}", token_with_number(token)));
                 }
             }
             other => self.line(&format!("gateway-2 could not do it: {other:?}")),
         }
     }
 
-    pub(super) fn arrived(&self, level: DemoLevel, late: &LateWriteOutcome) {
+    pub(super) fn report_late_write(&self, level: DemoLevel, late: &LateWriteOutcome) {
         self.line("the network delivers the old bytes of gateway-1");
         match late {
             LateWriteOutcome::Refused { presented, newest } => {
-                self.line(&format!("     their token {} is older than", numbered(presented)));
-                self.line(&format!("          the last {}: REFUSED, nothing was debited", numbered(newest)));
+                self.line(&format!("     their token {} is older than", token_with_number(presented)));
+                self.line(&format!(
+                    "          the last {}: REFUSED, nothing was debited",
+                    token_with_number(newest)
+                ));
             }
             LateWriteOutcome::Executed { token } if token.is_empty() => {
                 self.line("         without a token: EXECUTED, the account is debited twice");
@@ -262,15 +273,15 @@ impl DemoReporter {
             LateWriteOutcome::Executed { token } => {
                 self.line(&format!(
                     "         with token {}: EXECUTED, the account is debited twice",
-                    numbered(token)
+                    token_with_number(token)
                 ));
             }
-            LateWriteOutcome::NotFound if level.compares() => self.line("nobody saw anything of them"),
+            LateWriteOutcome::NotFound if level.compares_tokens() => self.line("nobody saw anything of them"),
             LateWriteOutcome::NotFound => self.line("the ledger did not execute them"),
         }
     }
 
-    pub(super) fn woken(&self, told: &PaymentOutcome) {
+    pub(super) fn report_wakeup(&self, told: &PaymentOutcome) {
         let told = match told {
             PaymentOutcome::Done { .. } => "done".to_owned(),
             PaymentOutcome::Refused(why) => format!("refused ({why})"),
@@ -282,13 +293,13 @@ impl DemoReporter {
     pub(super) fn sum_up(&self, summary: &DemoSummary) {
         self.waiting.finish_and_clear();
         for CheckedClaim { text, holds } in summary.claims() {
-            self.raw(&format!("  {} {text}", if holds { "yes" } else { "NO " }));
+            self.print_line(&format!("  {} {text}", if holds { "yes" } else { "NO " }));
         }
         for token in &summary.tokens {
-            self.raw(&format!("      {}", numbered(token)));
+            self.print_line(&format!("      {}", token_with_number(token)));
         }
         for statement in &summary.accounts {
-            self.raw(&format!("      {}", balance(statement)));
+            self.print_line(&format!("      {}", balance_text(statement)));
         }
         if self.format == ReportFormat::Json {
             let line = serde_json::to_string(summary).expect("numbers and text");
@@ -309,36 +320,36 @@ impl DemoReporter {
         }
     }
 
-    pub(super) fn invite(&self, cluster: &Cluster) {
-        self.raw("\nEverything keeps running until Ctrl-C. Try:");
+    pub(super) fn show_next_steps(&self, cluster: &Cluster) {
+        self.print_line("\nEverything keeps running until Ctrl-C. Try:");
         let [first, second] = &cluster.gateways;
-        self.raw(&format!(
+        self.print_line(&format!(
             "  curl -i http://{}/v1/accounts/alice/debit -d '{{\"operation\":\"mine-1\",\"amount\":500}}'",
             first.public
         ));
-        self.raw(&format!("  curl http://{}/v1/accounts/alice", second.public));
-        self.raw(&format!("  curl http://{}/v1/executions", cluster.ledger.address));
+        self.print_line(&format!("  curl http://{}/v1/accounts/alice", second.public));
+        self.print_line(&format!("  curl http://{}/v1/executions", cluster.ledger.address));
         for gateway in [first, second] {
-            self.raw(&format!("  open http://{}/ in a browser      {}", gateway.admin, gateway.name));
+            self.print_line(&format!("  open http://{}/ in a browser      {}", gateway.admin, gateway.name));
         }
-        self.raw(&format!("  kill -STOP {}; sleep 3; kill -CONT {0}", first.process.pid()));
-        self.raw(&format!("  {} top --admin {}", program(), first.admin));
-        self.raw(&format!("  {} lock show account/alice --admin {}", program(), second.admin));
-        self.raw(&format!(
+        self.print_line(&format!("  kill -STOP {}; sleep 3; kill -CONT {0}", first.process.pid()));
+        self.print_line(&format!("  {} top --admin {}", program(), first.admin));
+        self.print_line(&format!("  {} lock show account/alice --admin {}", program(), second.admin));
+        self.print_line(&format!(
             "  ls {}      policies and databases of all, until Ctrl-C",
             cluster.folder().display()
         ));
     }
 
     /// Shows the table of all levels.
-    pub(super) fn compared(&self, table: &[String], summaries: &[DemoSummary]) {
+    pub(super) fn show_comparison(&self, table: &[String], summaries: &[DemoSummary]) {
         self.waiting.finish_and_clear();
         for line in table {
-            self.raw(line);
+            self.print_line(line);
         }
         for summary in summaries {
             for CheckedClaim { text, .. } in summary.claims().iter().filter(|claim| !claim.holds) {
-                self.raw(&format!("  {}: NO  {text}", summary.level.word()));
+                self.print_line(&format!("  {}: NO  {text}", summary.level.as_str()));
             }
         }
         if self.format == ReportFormat::Json {
@@ -347,7 +358,7 @@ impl DemoReporter {
         }
     }
 
-    pub(super) fn raw(&self, line: &str) {
+    pub(super) fn print_line(&self, line: &str) {
         self.waiting.suspend(|| match self.format {
             ReportFormat::Text => write(&mut io::stdout(), line),
             ReportFormat::Json => write(&mut io::stderr(), line),

@@ -6,14 +6,14 @@ use super::{
     audit::{AccountStatement, Audit, Balances, sample_of_tokens},
     child::Signal,
     cluster::Cluster,
-    late::{TokenChecker, late},
+    late::{TokenChecker, find_late_write},
     not_played::DemoError,
     options::DemoLevel,
     payer::{ClientPool, Payment, PaymentOutcome, PaymentResult, attempt, pay},
     policy,
     report::{DemoReporter, DemoSummary},
 };
-use crate::demo::interviews::{SOON, executions, get, sessions_lost, until_hung_up, until_ready};
+use crate::demo::interviews::{SOON, executions, get, sessions_lost, wait_for_disconnect, wait_ready};
 use crate::json_client::JsonClient;
 
 /// The account with the accident.
@@ -26,30 +26,31 @@ pub(super) async fn play(
     tell: &DemoReporter,
 ) -> Result<DemoSummary, DemoError> {
     for gateway in &cluster.gateways {
-        until_ready(gateway.admin).await?;
+        wait_ready(gateway.admin).await?;
     }
     if let Some(guard) = &cluster.guard {
         let quarantine = policy::QUARANTINE.as_secs();
         tell.line(&format!(
             "the guard is new: for {quarantine} s it lets nothing in (quarantine), for an older one could have sent something"
         ));
-        until_ready(guard.admin).await?;
+        wait_ready(guard.admin).await?;
     }
     let everyone = [&[VICTIM], &OTHERS[..]].concat();
-    let over_both = ClientPool { doors: &cluster.doors(), accounts: &everyone, clients: 40, payments: 6 };
+    let over_both =
+        ClientPool { gateways: &cluster.client_addresses(), accounts: &everyone, clients: 40, payments: 6 };
 
     tell.chapter("Calm");
     let mut receipts = over_both.pay().await;
-    tell.paid(&receipts, "over both gateways, 40 at a time, on 4 accounts");
+    tell.report_payments(&receipts, "over both gateways, 40 at a time, on 4 accounts");
 
     tell.chapter("The accident");
     receipts.extend(accident(cluster, level, tell).await?);
 
     tell.chapter("Calm again");
-    until_ready(cluster.gateways[0].admin).await?;
+    wait_ready(cluster.gateways[0].admin).await?;
     tell.line("gateway-1 has a new ZooKeeper session and grants locks again");
     let once_more = ClientPool { payments: 3, ..over_both }.pay().await;
-    tell.paid(&once_more, "over both gateways");
+    tell.report_payments(&once_more, "over both gateways");
     receipts.extend(once_more);
 
     tell.chapter("The audit: the ledger's own record against what the clients were told");
@@ -64,15 +65,17 @@ async fn accident(
     tell: &DemoReporter,
 ) -> Result<Vec<PaymentResult>, DemoError> {
     let [frozen, healthy] = &cluster.gateways;
-    let mut ledger = JsonClient::of(cluster.ledger.address);
-    let payment = Payment::of(VICTIM, -2_500);
+    let mut ledger = JsonClient::new(cluster.ledger.address);
+    let payment = Payment::new(VICTIM, -2_500);
     let operation = payment.operation.clone();
 
     let hold = cluster.relay.hold_containing(operation.as_str());
-    let mut first_client = JsonClient::of(frozen.public);
+    let mut first_client = JsonClient::new(frozen.public);
     let first = payment.clone();
     let mut first =
-        Some(tokio::spawn(async move { PaymentOutcome::of(attempt(&mut first_client, &first).await) }));
+        Some(tokio::spawn(
+            async move { PaymentOutcome::from_response(attempt(&mut first_client, &first).await) },
+        ));
     timeout(SOON, hold.captured()).await.map_err(|_| DemoError::Late("the dispatch of the payment"))?;
     let locked = match level {
         DemoLevel::Unfenced => "takes no lock",
@@ -85,7 +88,7 @@ async fn accident(
         // A gateway repeats a refused request for a client that still waits. This client has left, and repeats it
         // elsewhere.
         first.take().expect("not hung up yet").abort();
-        until_hung_up(frozen.admin).await?;
+        wait_for_disconnect(frozen.admin).await?;
         tell.line("the client has waited long enough, and hangs up");
     }
     frozen.process.signal(Signal::STOP)?;
@@ -99,33 +102,33 @@ async fn accident(
             "the client sends the same debit through gateway-2, which waits for the lock"
         }
     });
-    let elsewhere = ClientPool { doors: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
-    let mut second_client = JsonClient::of(healthy.public);
+    let elsewhere = ClientPool { gateways: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
+    let mut second_client = JsonClient::new(healthy.public);
     let (receipt, mut receipts) = tokio::join!(
         async {
             let receipt = pay(&mut second_client, payment).await;
-            tell.taken_over(level, &receipt, stopped.elapsed());
+            tell.report_takeover(level, &receipt, stopped.elapsed());
             receipt
         },
         elsewhere.pay()
     );
-    tell.paid(&receipts, "meanwhile on the other accounts, through gateway-2");
+    tell.report_payments(&receipts, "meanwhile on the other accounts, through gateway-2");
     receipts.push(receipt);
 
     hold.release();
-    let mut guard = cluster.guard.as_ref().map(|guard| JsonClient::of(guard.admin));
+    let mut guard = cluster.guard.as_ref().map(|guard| JsonClient::new(guard.admin));
     let judge = match &mut guard {
         Some(guard) => TokenChecker::Guard { guard, account: VICTIM },
         None => TokenChecker::Ledger,
     };
-    let late = late(judge, &mut ledger, &operation).await?;
-    tell.arrived(level, &late);
+    let late = find_late_write(judge, &mut ledger, &operation).await?;
+    tell.report_late_write(level, &late);
     frozen.process.signal(Signal::CONT)?;
     match first {
         Some(first) => {
             let told = timeout(SOON, first).await;
             let told = told.map_err(|_| DemoError::Late("the answer of the woken gateway"))?;
-            tell.woken(&told.expect("the attempt neither panics nor is cancelled"));
+            tell.report_wakeup(&told.expect("the attempt neither panics nor is cancelled"));
         }
         None => tell.line("gateway-1 wakes up, and learns that the lock is no longer its own"),
     }
@@ -138,7 +141,7 @@ async fn examine(
     receipts: &[PaymentResult],
     accounts: &[&str],
 ) -> Result<DemoSummary, DemoError> {
-    let mut ledger = JsonClient::of(cluster.ledger.address);
+    let mut ledger = JsonClient::new(cluster.ledger.address);
     let executions = executions(&mut ledger).await?;
     let mut balances = Balances::new();
     for account in accounts {
@@ -146,13 +149,13 @@ async fn examine(
         balances.insert((*account).to_owned(), told["balance"].as_i64().unwrap_or_default());
     }
     let refusals = match &cluster.guard {
-        Some(guard) => get(&mut JsonClient::of(guard.admin), "/api/v1/refusals").await?,
+        Some(guard) => get(&mut JsonClient::new(guard.admin), "/api/v1/refusals").await?,
         None => get(&mut ledger, "/v1/refusals").await?,
     };
     Ok(DemoSummary {
         level,
-        findings: Audit::of(&executions, receipts, &balances),
-        accounts: AccountStatement::of_all(&executions, receipts, &balances),
+        findings: Audit::new(&executions, receipts, &balances),
+        accounts: AccountStatement::for_all_accounts(&executions, receipts, &balances),
         sessions_lost: sessions_lost(cluster).await?,
         stale_refused: refusals["stale"].as_u64().unwrap_or_default(),
         tokens: sample_of_tokens(&executions, &format!("account/{VICTIM}")),

@@ -4,7 +4,7 @@ use super::{
     cluster::Cluster,
     not_played::DemoError,
     options::DemoLevel,
-    report::{DemoReporter, DemoSummary, money},
+    report::{DemoReporter, DemoSummary, format_money},
     scenario,
 };
 
@@ -12,7 +12,7 @@ use super::{
 pub(super) async fn compare(narrator: &DemoReporter) -> Result<Vec<DemoSummary>, DemoError> {
     let mut summaries = Vec::new();
     for level in DemoLevel::ALL {
-        narrator.raw(&format!("playing the story at level {} ...", level.word()));
+        narrator.print_line(&format!("playing the story at level {} ...", level.as_str()));
         let cluster = tokio::task::spawn_blocking(move || Cluster::start(level));
         let cluster = cluster.await.expect("starting neither panics nor is cancelled")?;
         let played = scenario::play(&cluster, level, narrator).await;
@@ -23,7 +23,7 @@ pub(super) async fn compare(narrator: &DemoReporter) -> Result<Vec<DemoSummary>,
 }
 
 impl DemoLevel {
-    fn who_compares(self) -> &'static str {
+    fn comparer(self) -> &'static str {
         match self {
             Self::Unfenced => "nobody, and no lock",
             Self::None => "nobody, a lock alone",
@@ -32,7 +32,7 @@ impl DemoLevel {
         }
     }
 
-    fn promised(self) -> &'static str {
+    fn promise(self) -> &'static str {
         match self {
             Self::Unfenced => "nothing",
             Self::None => "turns while sessions live",
@@ -54,18 +54,21 @@ pub(super) fn table(summaries: &[DemoSummary]) -> Vec<String> {
     ];
     for summary in summaries {
         let (level, found) = (summary.level, &summary.findings);
-        let figures =
-            [found.executed_twice.to_string(), money(summary.off()), summary.stale_refused.to_string()];
+        let figures = [
+            found.executed_twice.to_string(),
+            format_money(summary.total_difference()),
+            summary.stale_refused.to_string(),
+        ];
         let held = match (level, summary.holds()) {
             (_, false) => "NO",
             (DemoLevel::Unfenced, true) => "-",
             (DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream, true) => "yes",
         };
         lines.push(row(
-            level.word(),
-            level.who_compares(),
+            level.as_str(),
+            level.comparer(),
             figures.each_ref().map(String::as_str),
-            level.promised(),
+            level.promise(),
             held,
         ));
     }

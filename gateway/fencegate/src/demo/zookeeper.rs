@@ -63,16 +63,16 @@ impl PrivateZooKeeper {
     /// # Errors
     /// [`NotStarted::Missing`] names the package to install.
     pub fn start(dir: &Path, settings: ZooKeeperConfig) -> Result<Self, StartZooKeeperError> {
-        complain_about_missing()?;
+        check_installed()?;
         let mut tries = 0;
         loop {
             tries += 1;
             let address = free_address()?;
             let configuration = dir.join("zoo.cfg");
             fs::create_dir_all(dir)?;
-            fs::write(&configuration, written(dir, address, settings))?;
+            fs::write(&configuration, render_config(dir, address, settings))?;
             let mut zookeeper = Self { server: None, address, configuration, settings };
-            match zookeeper.start_again() {
+            match zookeeper.restart() {
                 Ok(()) => return Ok(zookeeper),
                 // Another process took the port between our check and the server's start.
                 Err(StartZooKeeperError::Failed(log))
@@ -91,7 +91,7 @@ impl PrivateZooKeeper {
     /// # Errors
     /// When it does not answer.
     pub fn version(&self) -> io::Result<String> {
-        let answer = ask(self.address, "srvr")?;
+        let answer = four_letter_word(self.address, "srvr")?;
         let version = answer.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
         let number = version.and_then(|version| version.split(['-', ',']).next());
         number.map(str::to_owned).ok_or_else(|| io::Error::other(format!("no version in {answer:?}")))
@@ -116,13 +116,13 @@ impl PrivateZooKeeper {
     ///
     /// # Errors
     /// As [`PrivateZooKeeper::start`].
-    pub fn start_again(&mut self) -> Result<(), StartZooKeeperError> {
+    pub fn restart(&mut self) -> Result<(), StartZooKeeperError> {
         const READY_WITHIN: Duration = Duration::from_secs(30);
         self.stop();
         let server = ChildProcess::spawn("java", arguments(&self.configuration, self.settings))?;
         let deadline = Instant::now() + READY_WITHIN;
         // `ruok` would not do: it is answered before requests are served.
-        while !ask(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
+        while !four_letter_word(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
             if !server.is_running() || Instant::now() > deadline {
                 return Err(StartZooKeeperError::Failed(server.log()));
             }
@@ -152,7 +152,7 @@ impl PrivateZooKeeper {
 /// The paths of Debian and Ubuntu. The manifest of `zookeeper.jar` names the jars that it needs.
 const JARS: [&str; 2] = ["/usr/share/java/slf4j-simple.jar", "/usr/share/java/zookeeper.jar"];
 
-fn complain_about_missing() -> Result<(), StartZooKeeperError> {
+fn check_installed() -> Result<(), StartZooKeeperError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|folder| folder.join("java").is_file()) {
         return Err(StartZooKeeperError::Missing("Java".to_owned()));
@@ -181,7 +181,7 @@ fn free_address() -> io::Result<SocketAddr> {
     Err(last)
 }
 
-fn written(dir: &Path, address: SocketAddr, settings: ZooKeeperConfig) -> String {
+fn render_config(dir: &Path, address: SocketAddr, settings: ZooKeeperConfig) -> String {
     let tick = settings.tick.as_millis();
     format!(
         "dataDir={}\nclientPort={}\nclientPortAddress={}\ntickTime={tick}\nminSessionTimeout={}\n\
@@ -212,7 +212,7 @@ fn arguments(configuration: &Path, settings: ZooKeeperConfig) -> Vec<String> {
 }
 
 /// Sends one of ZooKeeper's four-letter words and reads until the connection ends.
-fn ask(address: SocketAddr, word: &str) -> io::Result<String> {
+fn four_letter_word(address: SocketAddr, word: &str) -> io::Result<String> {
     const PATIENCE: Duration = Duration::from_millis(500);
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -235,14 +235,14 @@ mod tests {
 
         zookeeper.pause().expect("paused");
         // The threads of the server stop one by one, after the signal was sent.
-        assert!((0..40).any(|_| ask(address, "srvr").is_err()), "a frozen server answered");
+        assert!((0..40).any(|_| four_letter_word(address, "srvr").is_err()), "a frozen server answered");
         zookeeper.resume().expect("resumed");
         // A busy machine may need several attempts.
-        assert!((0..40).any(|_| ask(address, "srvr").is_ok()), "it does not answer any more");
+        assert!((0..40).any(|_| four_letter_word(address, "srvr").is_ok()), "it does not answer any more");
 
         zookeeper.stop();
         assert!(TcpStream::connect(address).is_err(), "a stopped server accepted");
-        zookeeper.start_again().expect("starts again");
+        zookeeper.restart().expect("starts again");
         assert_eq!(zookeeper.address(), address);
         assert_ne!(zookeeper.pid(), pid);
         drop(zookeeper);

@@ -22,7 +22,7 @@ impl EntryCounter {
         CountedEntry(self.clone())
     }
 
-    pub async fn nobody(&self) {
+    pub async fn wait_empty(&self) {
         while self.requests.get() > 0 {
             self.none.notified().await;
         }

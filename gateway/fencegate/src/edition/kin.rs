@@ -8,7 +8,7 @@ use std::{
 
 use fencegate_policies::plan::{AddressId, Plan, Route, RouteId, Upstream};
 
-use super::term::{KeyGeneration, distinct};
+use super::term::{KeyGeneration, dedup_generations};
 
 /// Where an upstream leads, by its name and its endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub(super) struct UpstreamLocation {
 /// An upstream, and the present term of its service.
 #[derive(Debug, Clone)]
 pub(super) struct TrackedUpstream {
-    place: UpstreamLocation,
-    pub(super) term: Arc<KeyGeneration>,
+    location: UpstreamLocation,
+    pub(super) generation: Arc<KeyGeneration>,
 }
 
 /// Upstreams that may be one service.
@@ -45,14 +45,14 @@ pub(super) enum KeyChange {
 }
 
 impl UpstreamLocation {
-    pub(super) fn within(self, term: Arc<KeyGeneration>) -> TrackedUpstream {
-        TrackedUpstream { place: self, term }
+    pub(super) fn with_generation(self, term: Arc<KeyGeneration>) -> TrackedUpstream {
+        TrackedUpstream { location: self, generation: term }
     }
 }
 
 impl ServiceGroup<'_> {
     /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
-    pub(super) fn gone(&self) -> Vec<UpstreamLocation> {
+    pub(super) fn removed_upstreams(&self) -> Vec<UpstreamLocation> {
         let (mut names, mut endpoints) = (HashSet::new(), HashSet::new());
         let mut adds = |place: &UpstreamLocation| {
             let name = names.insert(place.name.clone());
@@ -61,64 +61,65 @@ impl ServiceGroup<'_> {
         for (_, place) in &self.after {
             adds(place);
         }
-        self.before.iter().map(|known| &known.place).filter(|place| adds(place)).cloned().collect()
+        self.before.iter().map(|known| &known.location).filter(|place| adds(place)).cloned().collect()
     }
 
     /// The terms of the group, each once.
-    pub(super) fn terms(&self) -> Vec<Arc<KeyGeneration>> {
-        distinct(self.before.iter().map(|known| known.term.clone()))
+    pub(super) fn generations(&self) -> Vec<Arc<KeyGeneration>> {
+        dedup_generations(self.before.iter().map(|known| known.generation.clone()))
     }
 }
 
 /// The upstreams of a plan, in the order of their numbers.
-pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = UpstreamLocation> {
+pub(super) fn upstream_locations(plan: &Plan) -> impl Iterator<Item = UpstreamLocation> {
     // Spots compare addresses in any spelling: `localhost:80` and `127.0.0.1:80` lead to one service.
-    let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| AddressId::of(endpoint)).collect();
+    let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| AddressId::parse(endpoint)).collect();
     plan.upstreams.iter().map(move |of| UpstreamLocation { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
 /// endpoint or a term, or may have taken requests from each other.
-pub(super) fn groups<'e>(
+pub(super) fn group_services<'e>(
     (old, before): (&Plan, Vec<&'e TrackedUpstream>),
     plan: &Plan,
     rekeyed: &[String],
 ) -> Vec<ServiceGroup<'e>> {
-    let after: Vec<UpstreamLocation> = upstreams(plan).collect();
+    let after: Vec<UpstreamLocation> = upstream_locations(plan).collect();
     let begin = before.len();
-    let mut kin = DisjointSet::of(begin + after.len());
+    let mut kin = DisjointSet::new(begin + after.len());
     let (mut names, mut endpoints) = (HashMap::new(), HashMap::new());
-    for (at, place) in before.iter().map(|known| &known.place).chain(&after).enumerate() {
-        kin.join(at, *names.entry(&place.name).or_insert(at));
+    for (at, place) in before.iter().map(|known| &known.location).chain(&after).enumerate() {
+        kin.merge(at, *names.entry(&place.name).or_insert(at));
         for endpoint in &place.endpoints {
-            kin.join(at, *endpoints.entry(endpoint).or_insert(at));
+            kin.merge(at, *endpoints.entry(endpoint).or_insert(at));
         }
     }
     let mut terms = HashMap::new();
     for (at, known) in before.iter().enumerate() {
-        kin.join(at, *terms.entry(Arc::as_ptr(&known.term)).or_insert(at));
+        kin.merge(at, *terms.entry(Arc::as_ptr(&known.generation)).or_insert(at));
     }
     // A request of one of these routes may now belong to another, under another name. Only the request itself could
     // tell.
-    let touched: Vec<usize> =
-        touched(old, rekeyed).chain(touched(plan, rekeyed).map(|at| begin + at)).collect();
-    touched.windows(2).for_each(|two| kin.join(two[0], two[1]));
+    let touched: Vec<usize> = affected_upstreams(old, rekeyed)
+        .chain(affected_upstreams(plan, rekeyed).map(|at| begin + at))
+        .collect();
+    touched.windows(2).for_each(|two| kin.merge(two[0], two[1]));
 
     let mut groups: HashMap<usize, ServiceGroup> = HashMap::new();
     for (at, known) in before.into_iter().enumerate() {
-        groups.entry(kin.first(at)).or_default().before.push(known);
+        groups.entry(kin.find_root(at)).or_default().before.push(known);
     }
     for (number, place) in after.into_iter().enumerate() {
-        groups.entry(kin.first(begin + number)).or_default().after.push((number, place));
+        groups.entry(kin.find_root(begin + number)).or_default().after.push((number, place));
     }
     if let Some(at) = touched.first() {
-        groups.entry(kin.first(*at)).or_default().keys = keys(old, plan, rekeyed);
+        groups.entry(kin.find_root(*at)).or_default().keys = key_change(old, plan, rekeyed);
     }
     groups.into_values().collect()
 }
 
 /// How the locks of these routes change.
-fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
+fn key_change(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let takes = |plan: &Plan| -> HashMap<Arc<str>, _> {
         // Unfenced routes have no terms, so their gains and losses of requests would show nowhere else.
@@ -132,7 +133,7 @@ fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
 }
 
 /// The upstreams of these routes.
-fn touched(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
+fn affected_upstreams(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
     // A plan may have ten thousand routes, so the names are looked up in a set.
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let routes = (0..plan.routes.routes().len()).map(RouteId).map(|id| plan.routes.get(id));
@@ -144,11 +145,11 @@ fn touched(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
 struct DisjointSet(Vec<usize>);
 
 impl DisjointSet {
-    fn of(members: usize) -> Self {
+    fn new(members: usize) -> Self {
         Self((0..members).collect())
     }
 
-    fn first(&mut self, mut at: usize) -> usize {
+    fn find_root(&mut self, mut at: usize) -> usize {
         while self.0[at] != at {
             self.0[at] = self.0[self.0[at]];
             at = self.0[at];
@@ -156,8 +157,8 @@ impl DisjointSet {
         at
     }
 
-    fn join(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.first(one), self.first(other));
+    fn merge(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.find_root(one), self.find_root(other));
         self.0[one.max(other)] = one.min(other);
     }
 }

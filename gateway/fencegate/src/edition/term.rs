@@ -18,28 +18,28 @@ pub type RequestToken = TaskTrackerToken;
 /// Opens a term once the terms before it are over.
 #[derive(Debug)]
 pub struct GenerationSwitch {
-    term: Arc<KeyGeneration>,
-    behind: Vec<Arc<KeyGeneration>>,
+    generation: Arc<KeyGeneration>,
+    predecessors: Vec<Arc<KeyGeneration>>,
 }
 
 impl KeyGeneration {
     /// A term without a predecessor, open at once.
-    pub fn open() -> Arc<Self> {
-        Self::begun(true)
+    pub fn new_open() -> Arc<Self> {
+        Self::new(true)
     }
 
     /// A term whose requests wait until the requests of the former terms are over.
-    pub fn behind(before: Vec<Arc<Self>>) -> (Arc<Self>, GenerationSwitch) {
-        let term = Self::begun(false);
-        let opening = GenerationSwitch { term: term.clone(), behind: before };
+    pub fn new_after(before: Vec<Arc<Self>>) -> (Arc<Self>, GenerationSwitch) {
+        let term = Self::new(false);
+        let opening = GenerationSwitch { generation: term.clone(), predecessors: before };
         (term, opening)
     }
 
-    fn begun(open: bool) -> Arc<Self> {
+    fn new(open: bool) -> Arc<Self> {
         Arc::new(Self { running: TaskTracker::new(), open: watch::Sender::new(open) })
     }
 
-    pub fn runs(&self) -> RequestToken {
+    pub fn track_request(&self) -> RequestToken {
         self.running.token()
     }
 
@@ -48,7 +48,7 @@ impl KeyGeneration {
     }
 
     /// Returns when all requests are over that began under other keys.
-    pub async fn opened(&self) {
+    pub async fn wait_open(&self) {
         // The sender belongs to this term, so it is still there.
         self.open.subscribe().wait_for(|open| *open).await.ok();
     }
@@ -59,15 +59,15 @@ impl KeyGeneration {
     }
 
     /// Returns when nothing runs in this term any more, nor in the terms before it.
-    pub async fn over(&self) {
-        self.opened().await;
+    pub async fn wait_finished(&self) {
+        self.wait_open().await;
         self.running.close();
         self.running.wait().await;
     }
 }
 
 /// Each term once.
-pub(super) fn distinct(terms: impl Iterator<Item = Arc<KeyGeneration>>) -> Vec<Arc<KeyGeneration>> {
+pub(super) fn dedup_generations(terms: impl Iterator<Item = Arc<KeyGeneration>>) -> Vec<Arc<KeyGeneration>> {
     let mut terms: Vec<Arc<KeyGeneration>> = terms.collect();
     terms.sort_unstable_by_key(Arc::as_ptr);
     terms.dedup_by_key(|term| Arc::as_ptr(term));
@@ -76,13 +76,13 @@ pub(super) fn distinct(terms: impl Iterator<Item = Arc<KeyGeneration>>) -> Vec<A
 
 impl GenerationSwitch {
     /// Call this when no worker takes requests in the former terms any more. Returns when all former terms are over.
-    pub async fn due(&self) {
-        for before in &self.behind {
-            before.over().await;
+    pub async fn wait_predecessors(&self) {
+        for before in &self.predecessors {
+            before.wait_finished().await;
         }
     }
 
     pub fn open(self) {
-        self.term.open.send_replace(true);
+        self.generation.open.send_replace(true);
     }
 }

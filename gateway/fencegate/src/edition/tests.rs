@@ -17,7 +17,7 @@ const POLICY: &str = concat!(
 "#
 );
 
-fn made(changes: &[(&str, &str)]) -> (Arc<Plan>, Arc<Upstreams>) {
+fn build_plan(changes: &[(&str, &str)]) -> (Arc<Plan>, Arc<Upstreams>) {
     let mut text = POLICY.to_owned();
     for (old, new) in changes {
         assert!(text.contains(old), "{old}");
@@ -25,13 +25,13 @@ fn made(changes: &[(&str, &str)]) -> (Arc<Plan>, Arc<Upstreams>) {
     }
     let gateway = load(&text).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let fleets = Upstreams::to_look_at(&plan, Metrics::of_gateway(&gateway).endpoints());
+    let fleets = Upstreams::for_display(&plan, Metrics::for_gateway(&gateway).endpoints());
     (plan, fleets)
 }
 
 fn first() -> Arc<ActiveConfig> {
-    let (plan, fleets) = made(&[]);
-    ActiveConfig::first(plan, fleets)
+    let (plan, fleets) = build_plan(&[]);
+    ActiveConfig::initial(plan, fleets)
 }
 
 fn after(
@@ -39,15 +39,15 @@ fn after(
     changes: &[(&str, &str)],
     rekeyed: &[&str],
 ) -> (Arc<ActiveConfig>, Vec<GenerationSwitch>) {
-    let (plan, fleets) = made(changes);
+    let (plan, fleets) = build_plan(changes);
     let rekeyed: Vec<String> = rekeyed.iter().map(|name| (*name).to_owned()).collect();
-    ActiveConfig::after(old, plan, fleets, &rekeyed)
+    ActiveConfig::successor(old, plan, fleets, &rekeyed)
 }
 
 /// Opens the terms that are due, as the process does, and counts them.
 fn open(openings: &mut Vec<GenerationSwitch>) -> usize {
     let (due, still): (Vec<_>, Vec<_>) =
-        openings.drain(..).partition(|opening| opening.due().now_or_never().is_some());
+        openings.drain(..).partition(|opening| opening.wait_predecessors().now_or_never().is_some());
     *openings = still;
     let opened = due.len();
     due.into_iter().for_each(GenerationSwitch::open);
@@ -60,7 +60,7 @@ const KEY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
 fn who_would_take_another_lock_waits_for_who_runs_under_the_old_one() {
     let first = first();
     assert!(first.is_open(A));
-    let (pay, book) = (first.runs(A), first.runs(B));
+    let (pay, book) = (first.track_request(A), first.track_request(B));
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
     assert_eq!((second.is_open(A), second.is_open(B)), (false, true));
     assert_eq!(open(&mut openings), 0, "an old request still runs");
@@ -74,12 +74,12 @@ fn who_would_take_another_lock_waits_for_who_runs_under_the_old_one() {
 #[test]
 fn who_comes_after_a_second_change_waits_for_both() {
     let first = first();
-    let oldest = first.runs(A);
+    let oldest = first.track_request(A);
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
     let (third, more) = after(&second, &[], &["pay"]);
     openings.extend(more);
     assert_eq!(open(&mut openings), 0, "nobody runs under the second, but under the first");
-    let waits = second.runs(A);
+    let waits = second.track_request(A);
     drop(oldest);
     assert_eq!((open(&mut openings), second.is_open(A), third.is_open(A)), (1, true, false));
     drop(waits);
@@ -89,7 +89,7 @@ fn who_comes_after_a_second_change_waits_for_both() {
 #[test]
 fn a_change_that_moves_no_key_inherits_what_the_one_before_waits_for() {
     let first = first();
-    let oldest = first.runs(A);
+    let oldest = first.track_request(A);
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
     let (third, more) = after(&second, &[KEY, ("http://b:80", "http://c:80")], &[]);
     // Or a change that moves only the keys of another service.
@@ -106,7 +106,7 @@ fn a_change_that_moves_no_key_inherits_what_the_one_before_waits_for() {
 #[test]
 fn who_began_before_a_change_that_moves_no_key_is_waited_for_after_it() {
     let first = first();
-    let oldest = first.runs(A);
+    let oldest = first.track_request(A);
     let (second, none) = after(&first, &[("http://b:80", "http://c:80")], &[]);
     assert!(none.is_empty() && second.is_open(A));
     let (third, mut openings) = after(&second, &[KEY], &["pay"]);
@@ -121,7 +121,7 @@ fn an_upstream_with_another_name_leads_to_the_same_service() {
     let moved = [("upstream: a", "upstream: ledger"), ("  a:", "  ledger:"), ("http://a:80", "http://z:80")];
     for changes in [&renamed[..], &moved] {
         let first = first();
-        let oldest = first.runs(A);
+        let oldest = first.track_request(A);
         let (second, mut openings) = after(&first, changes, &["pay"]);
         assert_eq!((open(&mut openings), second.is_open(A), second.is_open(B)), (0, false, true));
         drop(oldest);
@@ -134,9 +134,9 @@ fn two_upstreams_that_share_an_endpoint_wait_for_one_another() {
     // Two spellings of one host: both ports belong to one service.
     for shared in ["http://b:80\", \"http://a:80\"", "http://b:80\", \"http://a:443\""] {
         let shared = [("http://b:80\"", shared)];
-        let (plan, fleets) = made(&shared);
-        let first = ActiveConfig::first(plan, fleets);
-        let book = first.runs(B);
+        let (plan, fleets) = build_plan(&shared);
+        let first = ActiveConfig::initial(plan, fleets);
+        let book = first.track_request(B);
         let (second, mut openings) = after(&first, &[shared[0], KEY], &["pay"]);
         assert_eq!((second.is_open(A), second.is_open(B)), (false, false));
         assert_eq!(open(&mut openings), 0);
@@ -148,7 +148,7 @@ fn two_upstreams_that_share_an_endpoint_wait_for_one_another() {
 #[test]
 fn a_service_that_goes_and_comes_back_is_waited_for() {
     let first = first();
-    let oldest = first.runs(A);
+    let oldest = first.track_request(A);
     let (second, mut openings) = after(&first, &WITHOUT_PAY, &["pay"]);
     // No request waits to be let in.
     assert_eq!(open(&mut openings), 0);
@@ -162,10 +162,10 @@ fn a_service_that_goes_and_comes_back_is_waited_for() {
 #[test]
 fn an_endpoint_more_or_less_moves_nothing() {
     let first = first();
-    let _oldest = first.runs(A);
+    let _oldest = first.track_request(A);
     let (second, openings) = after(&first, &[("http://a:80", "http://a:81")], &[]);
     assert!(openings.is_empty() && second.is_open(A));
-    assert!(Arc::ptr_eq(&first.known[0].term, &second.known[0].term));
+    assert!(Arc::ptr_eq(&first.upstreams[0].generation, &second.upstreams[0].generation));
 }
 
 const WITHOUT_PAY: [(&str, &str); 2] = [
@@ -186,7 +186,7 @@ const CHARGE: [(&str, &str); 3] = [
 #[test]
 fn a_route_that_goes_and_comes_back_at_another_service_waits_for_who_began_before() {
     let first = first();
-    let oldest = first.runs(A);
+    let oldest = first.track_request(A);
     let (second, mut openings) = after(&first, &WITHOUT_PAY, &["pay"]);
     // In between comes a change that moves no key.
     let (third, more) = after(&second, &[&WITHOUT_PAY[..], &[("http://b:80", "http://c:80")]].concat(), &[]);
@@ -197,18 +197,18 @@ fn a_route_that_goes_and_comes_back_at_another_service_waits_for_who_began_befor
     drop(oldest);
     assert_eq!((open(&mut openings), fourth.is_open(A)), (1, true));
     let (fifth, _) = after(&fourth, &CHARGE, &[]);
-    assert!(fifth.is_open(A) && fifth.moved.is_empty(), "what is over is forgotten");
+    assert!(fifth.is_open(A) && fifth.moved_generations.is_empty(), "what is over is forgotten");
 }
 
 /// If both changes came in one reload, the request would wait. It must wait if they come one after another, too.
 #[test]
 fn who_takes_over_later_what_another_route_gave_up_waits_for_who_began_before_that() {
     let first = first();
-    let oldest = first.runs(A);
+    let oldest = first.track_request(A);
     let narrowed = ("path: \"/pay/{id}\"", "path: \"/pay/eu/{id}\"");
     let (second, mut openings) = after(&first, &[narrowed], &["pay"]);
     // Waits for the oldest request, and concerns requests that the route still takes.
-    let newer = second.runs(A);
+    let newer = second.track_request(A);
     let widened = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (third, more) = after(&second, &[narrowed, widened], &["book"]);
     openings.extend(more);
@@ -224,9 +224,9 @@ fn who_takes_over_later_what_another_route_gave_up_waits_for_who_began_before_th
 fn a_route_that_begins_to_fence_what_another_one_gave_up_waits_for_who_began_before_that() {
     let unfenced = ("fence: {key: \"book/{path.id}\"}", "fence: none");
     let rest = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
-    let (plan, fleets) = made(&[unfenced, rest]);
-    let first = ActiveConfig::first(plan, fleets);
-    let oldest = first.runs(A);
+    let (plan, fleets) = build_plan(&[unfenced, rest]);
+    let first = ActiveConfig::initial(plan, fleets);
+    let oldest = first.track_request(A);
     let without = [&WITHOUT_PAY[1..], &[unfenced, rest]].concat();
     let (second, mut openings) = after(&first, &without, &["pay"]);
     let (third, more) = after(&second, &[&WITHOUT_PAY[1..], &[rest]].concat(), &["book"]);
@@ -239,7 +239,7 @@ fn a_route_that_begins_to_fence_what_another_one_gave_up_waits_for_who_began_bef
 #[test]
 fn a_route_that_fenced_no_more_before_it_went_is_waited_for_by_who_comes_for_its_requests() {
     let first = first();
-    let oldest = first.runs(A);
+    let oldest = first.track_request(A);
     let unfenced = ("fence: {key: \"order/{path.id}\", wait: 2s}", "fence: none");
     let (second, mut openings) = after(&first, &[unfenced], &["pay"]);
     let (third, more) = after(&second, &CHARGE, &["charge"]);
@@ -252,7 +252,7 @@ fn a_route_that_fenced_no_more_before_it_went_is_waited_for_by_who_comes_for_its
 #[test]
 fn a_route_that_keeps_its_requests_does_not_wait_for_those_of_one_that_has_gone() {
     let first = first();
-    let _oldest = first.runs(A);
+    let _oldest = first.track_request(A);
     let (second, _) = after(&first, &WITHOUT_PAY, &["pay"]);
     let changed = [WITHOUT_PAY[0], WITHOUT_PAY[1], ("book/{path.id}", "page/{path.id}")];
     let (third, mut openings) = after(&second, &changed, &["book"]);
@@ -270,7 +270,7 @@ const WITHOUT_BOOK: [(&str, &str); 2] = [
 #[test]
 fn a_service_that_goes_in_company_and_comes_back_is_waited_for() {
     let first = first();
-    let oldest = first.runs(B);
+    let oldest = first.track_request(B);
     // One change moves the keys of the route that stays, and removes the other route.
     let (second, mut openings) = after(&first, &[KEY, WITHOUT_BOOK[0], WITHOUT_BOOK[1]], &["pay", "book"]);
     assert_eq!((open(&mut openings), second.is_open(A)), (0, false));
@@ -285,7 +285,7 @@ fn a_service_that_goes_in_company_and_comes_back_is_waited_for() {
 #[test]
 fn an_endpoint_that_another_upstream_takes_over_is_waited_for() {
     let first = first();
-    let oldest = first.runs(A);
+    let oldest = first.track_request(A);
     let moved = ("http://a:80", "http://a:81");
     let (second, none) = after(&first, &[moved], &[]);
     assert!(none.is_empty() && second.is_open(A));
@@ -302,7 +302,7 @@ fn who_begins_while_the_workers_turn_is_waited_for() {
     let (second, mut openings) = after(&first, &WITHOUT_BOOK, &["book"]);
     assert!(openings.is_empty());
     // One worker has not taken over the second plan yet.
-    let late = first.runs(B);
+    let late = first.track_request(B);
     let (third, more) = after(&second, &[("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more);
     assert_eq!((open(&mut openings), third.is_open(B)), (0, false));
@@ -313,15 +313,15 @@ fn who_begins_while_the_workers_turn_is_waited_for() {
 #[test]
 fn what_has_gone_is_forgotten_when_its_requests_are_over() {
     let first = first();
-    let running = (first.runs(A), first.runs(B));
+    let running = (first.track_request(A), first.track_request(B));
     // Two plans alternate. A service that a plan leaves out is kept only once.
     let mut now = first;
     for port in [81, 82, 81, 82, 81] {
         let moved = format!("http://a:{port}");
         now = after(&now, &[("http://a:80", &moved), WITHOUT_BOOK[0], WITHOUT_BOOK[1]], &[]).0;
     }
-    assert_eq!(now.known.len(), 4, "a at 81; and a at 80, a at 82, and b");
+    assert_eq!(now.upstreams.len(), 4, "a at 81; and a at 80, a at 82, and b");
     drop(running);
     let moved = [("http://a:80", "http://a:81"), WITHOUT_BOOK[0], WITHOUT_BOOK[1]];
-    assert_eq!(after(&now, &moved, &[]).0.known.len(), 1);
+    assert_eq!(after(&now, &moved, &[]).0.upstreams.len(), 1);
 }

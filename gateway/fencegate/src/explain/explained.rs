@@ -107,18 +107,18 @@ pub struct RefusalInfo {
 }
 
 impl RefusalInfo {
-    pub(super) fn of(refusal: &Refusal) -> Self {
+    pub(super) fn new(refusal: &Refusal) -> Self {
         Self {
             reason: Some(refusal.reason.word()),
             status: refusal.status().as_u16(),
-            outcome: refusal.outcome().word(),
+            outcome: refusal.outcome().as_str(),
             detail: format!("{} ({})", refusal.reason.title(), refusal.detail),
         }
     }
 
     /// The HTTP library answers before any step sees the request.
     pub(super) fn unreadable(status: StatusCode, why: &dyn std::error::Error) -> Self {
-        let outcome = Outcome::NotDispatched.word();
+        let outcome = Outcome::NotDispatched.as_str();
         Self { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }
     }
 }

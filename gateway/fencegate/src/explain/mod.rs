@@ -63,28 +63,28 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Expl
         target: sample.target.clone(),
         ..Explanation::default()
     };
-    let request = match sample.request() {
+    let request = match sample.to_request() {
         Ok(request) => request,
         Err(refused) => return Ok(Explanation { refused: Some(refused), ..asked }),
     };
     let fields = request.headers().clone();
-    let (answer, notes, keyed) = walk(gateway, request)?;
+    let (answer, notes, keyed) = trace_request(gateway, request)?;
     let serving = &gateway.serving;
     let route = notes.route.get().map(|id| serving.routes.get(id));
     let upstream = keyed.as_ref().map(|keyed| keyed.upstream).or(route.map(|route| route.upstream));
     let reached = Explanation {
         route: route.map(|route| route.name.to_string()),
-        upstream: upstream.map(|id| destination(serving.upstream(id))),
+        upstream: upstream.map(|id| upstream_info(serving.upstream(id))),
         observed: notes.observed.get().map(|reason| reason.word()),
         ..asked
     };
     Ok(match (answer, keyed) {
-        (Err(refusal), _) => Explanation { refused: Some(RefusalInfo::of(&refusal)), ..reached },
+        (Err(refusal), _) => Explanation { refused: Some(RefusalInfo::new(&refusal)), ..reached },
         (Ok(reply), None) => Explanation { answered: Some(reply.status().as_u16()), ..reached },
         (Ok(_), Some(keyed)) => Explanation {
-            lock: lock(gateway, &keyed),
-            once: operation(gateway, &keyed),
-            sent: Some(UpstreamRequestDiff::of(gateway, keyed, &fields)),
+            lock: explain_lock(gateway, &keyed),
+            once: explain_operation(gateway, &keyed),
+            sent: Some(UpstreamRequestDiff::new(gateway, keyed, &fields)),
             ..reached
         },
     })
@@ -95,7 +95,7 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Expl
 struct RecordingHandler(Rc<RefCell<Option<KeyedRequest>>>);
 
 impl Handler<KeyedRequest> for RecordingHandler {
-    async fn serve(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
+    async fn handle(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
         self.0.replace(Some(request));
         Ok(Reply::new(Body::empty()))
     }
@@ -103,13 +103,13 @@ impl Handler<KeyedRequest> for RecordingHandler {
 
 type TracedRequest = (Result<Reply, Refusal>, Rc<RequestContext>, Option<KeyedRequest>);
 
-fn walk(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<TracedRequest> {
+fn trace_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<TracedRequest> {
     let plan = Arc::new(gateway.serving.clone());
-    let all = Metrics::of_gateway(gateway);
+    let all = Metrics::for_gateway(gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let hop = ViaName::new(Guid::new(&SystemRandomness));
     let per_client = ClientLimit { shares: ClientQuotas::default(), most: None };
-    let (in_flight, running) = (ConcurrencyLimit::at_most(1), TaskTracker::new());
+    let (in_flight, running) = (ConcurrencyLimit::new(1), TaskTracker::new());
     let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
     let budget = Budget::new(memory, all.buffered().clone());
     let (pass, callers, leases) = (None, None, None);
@@ -117,56 +117,58 @@ fn walk(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<TracedReque
     let parts =
         PipelineDeps { in_flight, per_client, hop, budget, callers, leases, pass, plan: plan_asked, running };
     let kerb = RecordingHandler::default();
-    let edition = ActiveConfig::first(plan.clone(), Upstreams::to_look_at(&plan, all.endpoints()));
-    let steps = stack::decide(parts, RoutingTable::of(edition, metrics), kerb.clone());
+    let edition = ActiveConfig::initial(plan.clone(), Upstreams::for_display(&plan, all.endpoints()));
+    let steps = stack::routing_pipeline(parts, RoutingTable::new(edition, metrics), kerb.clone());
     let notes = Rc::<RequestContext>::default();
-    let arrived = RawRequest { http: Box::new(request), notes: notes.clone(), peer: Rc::new(nobody()) };
+    let arrived =
+        RawRequest { http: Box::new(request), notes: notes.clone(), peer: Rc::new(unconnected_peer()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let answer = runtime.block_on(steps.serve(arrived));
+    let answer = runtime.block_on(steps.handle(arrived));
     let keyed = kerb.0.take();
     Ok((answer, notes, keyed))
 }
 
 /// Whoever asks for an explanation has not connected.
-fn nobody() -> ConnectionInfo {
+fn unconnected_peer() -> ConnectionInfo {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    ConnectionInfo::at(local, local)
+    ConnectionInfo::new(local, local)
 }
 
-fn destination(upstream: &Upstream) -> UpstreamInfo {
+fn upstream_info(upstream: &Upstream) -> UpstreamInfo {
     UpstreamInfo {
         name: upstream.name.to_string(),
-        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.written(endpoint)).collect(),
-        fencing: upstream.fencing.word(),
-        delay: upstream.fencing.delay().map(text::duration),
+        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
+        fencing: upstream.fencing.as_str(),
+        delay: upstream.fencing.delay().map(text::format_duration),
     }
 }
 
-fn lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExplanation> {
+fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExplanation> {
     let fenced = keyed.fenced.as_ref()?;
     let fence = fenced.fence(&gateway.serving);
-    let paths = Paths::below(&gateway.zookeeper.root);
+    let paths = Paths::new(&gateway.zookeeper.root);
     let others = gateway.serving.routes.routes().iter().filter(|route| route.id != fenced.route);
     let also = others.filter(|route| route.fence.as_ref().is_some_and(|other| fence.may_share_key(other)));
     let held = fenced.keys.iter().zip(&*fenced.sites);
     Some(LockExplanation {
         also: also.map(|route| route.name.to_string()).collect(),
         keys: held
-            .map(|(key, site)| HeldKey { key: key.to_string(), path: paths.of_lock(key, site) })
+            .map(|(key, site)| HeldKey { key: key.to_string(), path: paths.lock_parent(key, site) })
             .collect(),
-        layout: matches!(fence.placing, LockPlacement::Foreign { .. }).then(|| fence.placing.layout().word()),
+        layout: matches!(fence.placing, LockPlacement::Foreign { .. })
+            .then(|| fence.placing.layout().as_str()),
         permits: fence.permits().map(Permits::count),
-        mode: fenced.mode.word(),
-        wait: text::duration(fence::wait(keyed, fence)),
+        mode: fenced.mode.as_str(),
+        wait: text::format_duration(fence::max_wait(keyed, fence)),
         locked_status: fence.locked_status,
         queue: fence.queue,
         client_share: fence.client_share,
-        hold: kept(fence),
-        lease: (fence.lease != LeasePolicy::Never).then(|| fence.lease.word()),
-        forward: is_sent_on(gateway, keyed, fence).then_some("holder"),
+        hold: hold_mode(fence),
+        lease: (fence.lease != LeasePolicy::Never).then(|| fence.lease.as_str()),
+        forward: is_forwarded(gateway, keyed, fence).then_some("holder"),
         upload_timeout: match fence.large_bodies {
             LargeBodyPolicy::Refuse => None,
-            LargeBodyPolicy::Stream { within } => Some(text::duration(within)),
+            LargeBodyPolicy::Stream { within } => Some(text::format_duration(within)),
         },
         enforce: match fence.enforce {
             Enforcement::Refuse => "refuse",
@@ -176,7 +178,7 @@ fn lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExplanation> 
 }
 
 /// In the plan, a fence that keeps no key sends nothing on.
-fn is_sent_on(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &Fence) -> bool {
+fn is_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &Fence) -> bool {
     let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == Mode::Exclusive);
     // Here, one that would go up while it comes is in full, too.
     let most = gateway.serving.listener.limits.max_body;
@@ -187,33 +189,33 @@ fn is_sent_on(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &Fence) -> boo
     gateway.peer.is_some() && fence.forward == ForwardPolicy::Holder && exclusive && in_full && !switches
 }
 
-fn kept(fence: &Fence) -> HoldExplanation {
+fn hold_mode(fence: &Fence) -> HoldExplanation {
     match fence.hold {
         Hold::Strict => HoldExplanation::Strict,
         Hold::Cached(CachedHold { linger, max_local, max_hold, max_tenure }) => HoldExplanation::Cached {
-            linger: text::duration(linger),
+            linger: text::format_duration(linger),
             max_local,
-            max_hold: text::duration(max_hold),
-            max_tenure: text::duration(max_tenure),
+            max_hold: text::format_duration(max_hold),
+            max_tenure: text::format_duration(max_tenure),
         },
     }
 }
 
-fn operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Operation> {
+fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Operation> {
     let fenced = keyed.fenced.as_ref()?;
     let (hashed, named) = (fenced.operation.as_ref()?, keyed.notes.named.get()?);
     let once = fenced.fence(&gateway.serving).once.as_ref()?;
     let (store, path) = match once.store {
         OnceStore::Guard => ("guard", None),
         OnceStore::ZooKeeper => {
-            ("zookeeper", Some(Paths::below(&gateway.zookeeper.root).operation(&hashed.id)))
+            ("zookeeper", Some(Paths::new(&gateway.zookeeper.root).operation(&hashed.id)))
         }
     };
     Some(Operation {
         name: named.name.clone(),
         principal: named.principal.clone(),
         store,
-        keep: text::duration(once.keep),
+        keep: text::format_duration(once.keep),
         reference: hashed.id.reference(),
         path,
     })

@@ -41,7 +41,7 @@ impl SampleRequest {
         };
         let mut headers = HeaderMap::new();
         for field in fields {
-            let (name, value) = read(field).ok_or_else(|| ParseSampleError::Field(field.clone()))?;
+            let (name, value) = parse_field(field).ok_or_else(|| ParseSampleError::Field(field.clone()))?;
             headers.append(name, value);
         }
         if !headers.contains_key(HOST) {
@@ -57,7 +57,7 @@ impl SampleRequest {
     }
 
     /// The request as the HTTP library would deliver it, or its refusal.
-    pub(super) fn request(&self) -> Result<Request<Body>, RefusalInfo> {
+    pub(super) fn to_request(&self) -> Result<Request<Body>, RefusalInfo> {
         let method = Method::from_bytes(self.method.as_bytes())
             .map_err(|error| RefusalInfo::unreadable(StatusCode::BAD_REQUEST, &error))?;
         let target = Uri::try_from(&*self.target)
@@ -70,7 +70,7 @@ impl SampleRequest {
     }
 }
 
-fn read(field: &str) -> Option<(HeaderName, HeaderValue)> {
+fn parse_field(field: &str) -> Option<(HeaderName, HeaderValue)> {
     let (name, value) = field.split_once(':')?;
     let value = value.trim_matches([' ', '\t']);
     Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value.as_bytes()).ok()?))

@@ -24,10 +24,10 @@ pub struct UpstreamRequestDiff {
 
 impl UpstreamRequestDiff {
     /// `given`: the fields as the client sent them.
-    pub(super) fn of(gateway: &GatewayPlan, keyed: KeyedRequest, given: &HeaderMap) -> Self {
+    pub(super) fn new(gateway: &GatewayPlan, keyed: KeyedRequest, given: &HeaderMap) -> Self {
         let mut fields = keyed.http.headers().clone();
         stamp(gateway, &keyed, &mut fields);
-        of_the_moment(&mut fields);
+        mask_volatile_fields(&mut fields);
         let target = keyed.http.uri().path_and_query().map_or("/", |target| target.as_str());
         let new = |name| fields.get_all(name).iter().ne(given.get_all(name));
         let mut added: Vec<(String, String)> = fields
@@ -44,7 +44,7 @@ impl UpstreamRequestDiff {
 }
 
 /// Replaces values that depend on the sending process and on the client's connection.
-fn of_the_moment(fields: &mut HeaderMap) {
+fn mask_volatile_fields(fields: &mut HeaderMap) {
     for (name, value) in [
         ("via", "<via>"),
         ("x-forwarded-for", "<client>"),

@@ -30,7 +30,7 @@ use crate::{
     hop_name::ViaName,
     in_flight::ConcurrencyLimit,
     metrics::Metrics,
-    stack::{PipelineDeps, decide},
+    stack::{PipelineDeps, routing_pipeline},
     steps::{key::KeyedRequest, limit::ClientLimit, route::RoutingTable},
 };
 
@@ -50,7 +50,7 @@ routes: [{{name: pay, upstream: a, match: {{path: "/pay/{{id}}"}}, fence: {{key:
 struct RetainingHandler(Rc<RefCell<Vec<Rc<RequestToken>>>>);
 
 impl Handler<KeyedRequest> for RetainingHandler {
-    async fn serve(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
+    async fn handle(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
         let fenced = request.fenced.expect("the route fences");
         self.0.borrow_mut().push(fenced.running);
         std::future::pending().await
@@ -69,11 +69,11 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for DeferredExecutor {
     }
 }
 
-fn desk(edition: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHandler) -> PipelineInstance {
+fn pipeline(edition: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHandler) -> PipelineInstance {
     let plan = edition.plan.clone();
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let parts = PipelineDeps {
-        in_flight: ConcurrencyLimit::at_most(9),
+        in_flight: ConcurrencyLimit::new(9),
         per_client: ClientLimit { shares: Default::default(), most: None },
         hop: ViaName::new(Guid::new(&SystemRandomness)),
         plan,
@@ -84,16 +84,16 @@ fn desk(edition: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHandle
         running: Default::default(),
     };
     PipelineInstance::new(
-        decide(parts, RoutingTable::of(edition.clone(), metrics.clone()), keeps.clone()),
+        routing_pipeline(parts, RoutingTable::new(edition.clone(), metrics.clone()), keeps.clone()),
         metrics,
     )
 }
 
-fn made(key: &str) -> (Arc<Plan>, Arc<Upstreams>, Arc<Metrics>) {
+fn build_plan(key: &str) -> (Arc<Plan>, Arc<Upstreams>, Arc<Metrics>) {
     let gateway = load(&policy(key)).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let all = Metrics::of_gateway(&gateway);
-    let fleets = Upstreams::to_look_at(&plan, all.endpoints());
+    let all = Metrics::for_gateway(&gateway);
+    let fleets = Upstreams::for_display(&plan, all.endpoints());
     (plan, fleets, all)
 }
 
@@ -104,15 +104,15 @@ async fn an_http_2_request_that_was_given_its_plan_is_waited_for_before_it_is_fi
 
 async fn first_polled_late() {
     let (keeps, later) = (RetainingHandler::default(), DeferredExecutor::default());
-    let (plan, fleets, all) = made("pay");
-    let first = ActiveConfig::first(plan, fleets);
-    let front = Frontend::new(desk(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
+    let (plan, fleets, all) = build_plan("pay");
+    let first = ActiveConfig::initial(plan, fleets);
+    let front = Frontend::new(pipeline(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
 
     let memory = HeadMemory::new(Budget::new(1 << 20, all.buffered().clone()), None);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let peer = ConnectionInfo::at(local, local);
-    let (served, course) = (Rc::new(front.clone()), ConnectionState::of_http2());
+    let peer = ConnectionInfo::new(local, local);
+    let (served, course) = (Rc::new(front.clone()), ConnectionState::new_http2());
     let facing = ConnectionService::new(served, peer, course, Duration::from_secs(9), memory);
     spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), facing));
     let (mut sender, connection) =
@@ -125,9 +125,9 @@ async fn first_polled_late() {
     }
 
     // The request has looked its plan up, and another one takes its place.
-    let (plan, fleets, all) = made("order");
-    let (second, openings) = ActiveConfig::after(&first, plan, fleets, &["pay".to_owned()]);
-    let mut begun = Box::pin(front.turn_to(desk(&second, &all, &keeps)));
+    let (plan, fleets, all) = build_plan("order");
+    let (second, openings) = ActiveConfig::successor(&first, plan, fleets, &["pay".to_owned()]);
+    let mut begun = Box::pin(front.replace_pipeline(pipeline(&second, &all, &keeps)));
     assert!(begun.as_mut().now_or_never().is_none(), "it may still begin under the old plan");
 
     let streams = std::mem::take(&mut *later.0.borrow_mut());
@@ -137,11 +137,11 @@ async fn first_polled_late() {
         yield_now().await;
     }
     let opening = openings.into_iter().next().expect("the key moves");
-    assert!(opening.due().now_or_never().is_none(), "it runs under the old key");
+    assert!(opening.wait_predecessors().now_or_never().is_none(), "it runs under the old key");
     assert!(!second.is_open(UpstreamId(0)));
     keeps.0.borrow_mut().clear();
     streams.iter().for_each(tokio::task::JoinHandle::abort);
-    opening.due().await;
+    opening.wait_predecessors().await;
 }
 
 #[derive(Clone)]

@@ -21,15 +21,15 @@ impl JsonClient {
     ///
     /// # Errors
     /// [`NoJsonAnswer`] when no head of an answer came within `patience`.
-    pub async fn stream(
+    pub async fn post_stream(
         &mut self,
         path: &str,
         patience: Duration,
     ) -> Result<Result<StreamedResponse, JsonResponse>, JsonClientError> {
         let begun = async {
-            let (answer, connection) = self.begin(Method::POST, path, &[], Bytes::new()).await?;
+            let (answer, connection) = self.send(Method::POST, path, &[], Bytes::new()).await?;
             if !answer.status().is_success() {
-                return Ok(Err(JsonResponse::of(answer).await?));
+                return Ok(Err(JsonResponse::from_response(answer).await?));
             }
             Ok(Ok(StreamedResponse { body: answer.into_body(), _connection: connection }))
         };
@@ -42,7 +42,7 @@ impl StreamedResponse {
     ///
     /// # Errors
     /// The answer broke off, or nothing came within `patience`.
-    pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, JsonClientError> {
+    pub async fn next_chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, JsonClientError> {
         loop {
             let frame = timeout(patience, self.body.frame()).await;
             let Some(frame) = frame.map_err(|_| JsonClientError::Timeout(patience))? else { return Ok(None) };

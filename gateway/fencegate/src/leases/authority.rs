@@ -26,7 +26,7 @@ impl LeaseAuth {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub fn of(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
+    pub fn load(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
         let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
         let known = |principal: &Principal| {
             let credential = match &principal.shows {
@@ -41,7 +41,7 @@ impl LeaseAuth {
     /// Follows changes of the files, as long as it is polled.
     pub async fn follow(&self) {
         let bearers = self.0.iter().filter_map(|(_, credential)| match credential {
-            Credential::Bearer(bearer) => Some(bearer.clone().follow()),
+            Credential::Bearer(bearer) => Some(bearer.clone().watch_file()),
             Credential::Certificate(_) => None,
         });
         futures_util::future::join_all(bearers).await;
@@ -53,7 +53,7 @@ impl LeaseAuth {
         let token = bearer(headers);
         let certificate = peer.certificate();
         let shows = |credential: &Credential| match credential {
-            Credential::Bearer(known) => token.is_some_and(|token| known.is(token)),
+            Credential::Bearer(known) => token.is_some_and(|token| known.matches(token)),
             Credential::Certificate(name) => certificate.is_some_and(|client| is_named(client, name)),
         };
         let mut found = None;

@@ -71,36 +71,39 @@ impl<N: Network> PeerClient<N> {
     ) {
         let longest = question.patience + MARGIN;
         let answered = tokio::select! {
-            answered = timeout(longest, self.asked(member, &question)) => answered,
+            answered = timeout(longest, self.send_request(member, &question)) => answered,
             // The asker has left. The other gateway may still have received the question.
             () = told.closed() => return,
         };
-        told.send(answered.unwrap_or_else(|_| Err(away("it did not answer in time")))).ok();
+        told.send(answered.unwrap_or_else(|_| Err(peer_unavailable("it did not answer in time")))).ok();
     }
 
     /// `member`: the member node of the session that holds the lease.
-    async fn asked(&self, member: String, question: &PeerRequest) -> Result<PeerResponse, Refusal> {
-        let ours = self.ours.as_ref().ok_or_else(|| away("the policy of this gateway has no `peer`"))?;
-        let way = match self.keeper.holder(member).await {
+    async fn send_request(&self, member: String, question: &PeerRequest) -> Result<PeerResponse, Refusal> {
+        let ours =
+            self.ours.as_ref().ok_or_else(|| peer_unavailable("the policy of this gateway has no `peer`"))?;
+        let way = match self.keeper.locate_member(member).await {
             Ok(MemberLocation::Elsewhere(way)) => way,
             Ok(MemberLocation::Gone | MemberLocation::Here) => {
                 return Err(Refusal::new(Reason::StaleToken, "the session of the lease is over"));
             }
-            Ok(MemberLocation::Unreachable) => return Err(away("the gateway that holds it has no `peer`")),
+            Ok(MemberLocation::Unreachable) => {
+                return Err(peer_unavailable("the gateway that holds it has no `peer`"));
+            }
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
-        match self.sent(ours, question, &way, false).await {
+        match self.exchange(ours, question, &way, false).await {
             // The connection was closed while it was idle, so the question was not read.
-            Err(PeerRequestError::Stale) => self.sent(ours, question, &way, true).await,
+            Err(PeerRequestError::Stale) => self.exchange(ours, question, &way, true).await,
             done => done,
         }
         .map_err(|unsent| match unsent {
-            PeerRequestError::Stale => away("the connection ended before it answered"),
-            PeerRequestError::Unavailable(why) => away(why),
+            PeerRequestError::Stale => peer_unavailable("the connection ended before it answered"),
+            PeerRequestError::Unavailable(why) => peer_unavailable(why),
         })
     }
 
-    async fn sent(
+    async fn exchange(
         &self,
         ours: &LocalPeer,
         question: &PeerRequest,
@@ -114,19 +117,19 @@ impl<N: Network> PeerClient<N> {
             kept: IDLE_TIMEOUT,
             left: MARGIN,
         };
-        let lend = PeerConnection::of(&dialling, &self.idle, way, fresh).await;
+        let lend = PeerConnection::acquire(&dialling, &self.idle, way, fresh).await;
         let mut lend = lend.map_err(|error| {
             debug!(gateway = %way.gateway, %error, "not reached");
             PeerRequestError::Unavailable("it cannot be reached")
         })?;
-        let http = addressed(ours, question, way)
+        let http = build_request(ours, question, way)
             .ok_or(PeerRequestError::Unavailable("the question fits into no request"))?;
         let answer = match lend.send(http, question.patience + MARGIN).await {
             Ok(answer) => answer,
             Err(failed) => {
-                let (unwritten, reused) = (lend.give_up(), lend.is_reused());
+                let (unwritten, reused) = (lend.abort(), lend.is_reused());
                 debug!(gateway = %way.gateway, why = %failed.why, "a question broke off");
-                let stale = reused && (unwritten || failed.back.is_some());
+                let stale = reused && (unwritten || failed.request.is_some());
                 return Err(if stale {
                     PeerRequestError::Stale
                 } else {
@@ -134,15 +137,15 @@ impl<N: Network> PeerClient<N> {
                 });
             }
         };
-        if PeerOutcome::read(answer.headers()).is_some_and(|told| told.reason == Some(Reason::PeerForbidden))
+        if PeerOutcome::parse(answer.headers()).is_some_and(|told| told.reason == Some(Reason::PeerForbidden))
         {
-            lend.give_up();
+            lend.abort();
             return Err(PeerRequestError::Unavailable("it does not take us for a gateway"));
         }
         let (head, incoming) = answer.into_parts();
         let kept = [CONTENT_TYPE, RETRY_AFTER].into_iter();
         let headers = kept.filter_map(|name| Some((name.clone(), head.headers.get(name)?.clone()))).collect();
-        let body = lend.body(incoming, fencegate_http::body::Trailers::Drop, question.patience + MARGIN);
+        let body = lend.into_body(incoming, fencegate_http::body::Trailers::Drop, question.patience + MARGIN);
         let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
         let body = body.map_err(|_| PeerRequestError::Unavailable("its answer broke off"))?.to_bytes();
         Ok(PeerResponse { status: head.status, headers, body })
@@ -156,11 +159,11 @@ enum PeerRequestError {
     Unavailable(&'static str),
 }
 
-fn addressed(ours: &LocalPeer, question: &PeerRequest, way: &HolderRoute) -> Option<Request<Body>> {
+fn build_request(ours: &LocalPeer, question: &PeerRequest, way: &HolderRoute) -> Option<Request<Body>> {
     let mut http = Request::new(Body::whole(question.body.clone()));
     *http.method_mut() = question.method.clone();
     *http.uri_mut() = question.path.parse().ok()?;
-    let said = field::told(&way.pass, NO_KEY, question.patience, None, &ours.name);
+    let said = field::encode(&way.secret, NO_KEY, question.patience, None, &ours.name);
     let mut said = HeaderValue::from_str(&said).ok()?;
     said.set_sensitive(true);
     let fields: [(HeaderName, HeaderValue); 4] = [
@@ -184,6 +187,6 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Stands in the place of a request's key.
 const NO_KEY: &str = "-";
 
-fn away(why: &'static str) -> Refusal {
+fn peer_unavailable(why: &'static str) -> Refusal {
     Refusal::new(Reason::LeaseAway, why)
 }

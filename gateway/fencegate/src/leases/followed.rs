@@ -46,7 +46,7 @@ impl ElectionWatches {
         (principal, most): (&Arc<str>, usize),
         watch: impl FnOnce(Arc<watch::Sender<ElectionState>>),
     ) -> Option<ElectionSubscriber> {
-        let mut all = self.elections();
+        let mut all = self.lock_watches();
         let followers = all.followers.get(principal).copied().unwrap_or_default();
         if followers >= most {
             return None;
@@ -69,18 +69,18 @@ impl ElectionWatches {
     }
 
     /// The number of elections that somebody follows.
-    pub fn watched(&self) -> usize {
-        self.elections().watched.values().filter(|told| !told.is_closed()).count()
+    pub fn watch_count(&self) -> usize {
+        self.lock_watches().watched.values().filter(|told| !told.is_closed()).count()
     }
 
-    fn elections(&self) -> MutexGuard<'_, WatchedElections> {
+    fn lock_watches(&self) -> MutexGuard<'_, WatchedElections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for SubscriberPermit {
     fn drop(&mut self) {
-        let mut all = self.among.elections();
+        let mut all = self.among.lock_watches();
         if let Some(followers) = all.followers.get_mut(&self.principal) {
             *followers -= 1;
         }
@@ -91,7 +91,7 @@ impl Drop for SubscriberPermit {
 impl ElectionState {
     /// Takes over a document with another leader, unless that leader is older: an answer of ZooKeeper may be a moment
     /// old.
-    pub fn replaced_by(&mut self, document: ElectionDocument) -> bool {
+    pub fn replace_if_newer(&mut self, document: ElectionDocument) -> bool {
         let number = |document: &ElectionDocument| document.leader.as_ref().and_then(|leader| leader.number);
         let news = match &self.0 {
             None => true,
@@ -146,9 +146,9 @@ mod tests {
         for (number, news) in
             [(None, true), (Some(3), true), (Some(3), false), (Some(2), false), (Some(4), true)]
         {
-            assert_eq!(seen.replaced_by(led_by(number)), news, "{number:?}");
+            assert_eq!(seen.replace_if_newer(led_by(number)), news, "{number:?}");
         }
-        assert!(seen.replaced_by(led_by(None)), "nobody leads");
+        assert!(seen.replace_if_newer(led_by(None)), "nobody leads");
     }
 
     #[tokio::test]
@@ -159,14 +159,14 @@ mod tests {
         let mut one = followed.follow("primary", by, |told| looks.push(told)).expect("the first");
         let mut other = followed.follow("primary", by, |_| panic!("a second one looks")).expect("the second");
         assert!(followed.follow("other", by, |_| panic!("a third one looks")).is_none());
-        assert_eq!(followed.watched(), 1);
-        looks[0].send_modify(|seen| assert!(seen.replaced_by(led_by(Some(1)))));
+        assert_eq!(followed.watch_count(), 1);
+        looks[0].send_modify(|seen| assert!(seen.replace_if_newer(led_by(Some(1)))));
         for follower in [&mut one, &mut other] {
             assert_eq!(follower.next().await.and_then(|told| told.leader?.number), Some(1));
         }
         drop((one, other));
         assert!(looks[0].is_closed(), "somebody looks for nobody");
-        assert_eq!(followed.watched(), 0);
+        assert_eq!(followed.watch_count(), 0);
         let again = followed.follow("primary", by, |told| looks.push(told));
         assert!(again.is_some(), "those that have left count");
         assert_eq!(looks.len(), 2);

@@ -103,7 +103,7 @@ impl LeaseSettings {
     /// # Errors
     /// A file with a token cannot be used.
     pub fn open(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
-        Ok(Self { bounds: leases.cloned(), authority: LeaseAuth::of(leases)? })
+        Ok(Self { bounds: leases.cloned(), authority: LeaseAuth::load(leases)? })
     }
 }
 
@@ -131,17 +131,17 @@ impl LeaseTable {
     }
 
     /// The settings of the plan in force for leases.
-    pub fn terms(&self) -> Arc<LeaseSettings> {
+    pub fn settings(&self) -> Arc<LeaseSettings> {
         self.terms.load_full()
     }
 
     /// # Errors
     /// The thread has ended: the process stops.
-    pub(super) fn give(&self, task: LeaseCommand) -> Result<(), Refusal> {
+    pub(super) fn send(&self, task: LeaseCommand) -> Result<(), Refusal> {
         self.tasks.send(task).map_err(|_| Refusal::new(Reason::Draining, "the gateway is stopping"))
     }
 
-    fn all(&self) -> MutexGuard<'_, LeaseIndex> {
+    fn lock_index(&self) -> MutexGuard<'_, LeaseIndex> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,20 +158,20 @@ impl LeaseTable {
         let plan = wanted.placed.plan.clone();
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
         self.admit(&lease, &plan)?;
-        self.give(LeaseCommand::Acquire { lease: lease.clone(), wait })
+        self.send(LeaseCommand::Acquire { lease: lease.clone(), wait })
             .inspect_err(|_| self.end(&lease, EndReason::Lost))?;
         Ok(lease)
     }
 
     /// `plan`: what was asked about the lease was asked of this one.
     fn admit(&self, lease: &Arc<Lease>, plan: &Arc<GatewayPlan>) -> Result<(), Refusal> {
-        let mut all = self.all();
+        let mut all = self.lock_index();
         // Under the mutex: whoever takes another plan over has said so before it looks at those that are there. Other gateways were
         // told of this plan, and the next one may grant the same by what they are not told of yet.
         if self.turning.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.in_force.plan()) {
             return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
         }
-        let terms = self.terms();
+        let terms = self.settings();
         let Some(bounds) = &terms.bounds else {
             return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
         };
@@ -188,7 +188,7 @@ impl LeaseTable {
             let said = format!("`{}` has its leases, or this gateway has", lease.principal);
             return Err(Refusal::new(Reason::LeaseLimit, said));
         }
-        all.begins(lease);
+        all.insert(lease);
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl LeaseTable {
         let found = self.look_up(id.reference());
         let found =
             found.ok_or_else(|| Refusal::new(Reason::StaleToken, "a lease that nobody here knows"))?;
-        if found.id.is(id) {
+        if found.id.matches(id) {
             Ok(found)
         } else {
             Err(Refusal::new(Reason::LeaseForbidden, "the secret of the lease is another one"))
@@ -209,25 +209,25 @@ impl LeaseTable {
 
     /// A lease by its reference.
     pub fn look_up(&self, reference: LeaseReference) -> Option<Arc<Lease>> {
-        self.all().leases.get(&reference).cloned()
+        self.lock_index().leases.get(&reference).cloned()
     }
 
     /// The session that holds the lease is one of this process, as far as can be told without asking anybody.
-    pub fn is_here(&self, id: &LeaseId) -> bool {
+    pub fn is_local(&self, id: &LeaseId) -> bool {
         self.look_up(id.reference()).is_some()
     }
 
     /// Those that are not over, the oldest first.
-    pub fn living(&self) -> Vec<Arc<Lease>> {
+    pub fn active(&self) -> Vec<Arc<Lease>> {
         let mut living: Vec<_> =
-            self.all().leases.values().filter(|lease| !lease.is_over()).cloned().collect();
+            self.lock_index().leases.values().filter(|lease| !lease.is_over()).cloned().collect();
         living.sort_by_key(|lease| (lease.began, lease.id.reference()));
         living
     }
 
     /// Keys of leases that are remembered, each once or more.
     pub fn keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
-        let all = self.all();
+        let all = self.lock_index();
         let keys = all.leases.values().flat_map(|lease| lease.keys.iter());
         keys.filter(|key| wanted(key)).cloned().collect()
     }
@@ -235,38 +235,38 @@ impl LeaseTable {
     /// Whoever holds this key here, alone.
     pub fn holder(&self, key: &ResourceKey) -> Option<Arc<Lease>> {
         let holds = |lease: &&Arc<Lease>| {
-            lease.mode == Mode::Exclusive && matches!(lease.glance().stage, StageSnapshot::Held { .. })
+            lease.mode == Mode::Exclusive && matches!(lease.snapshot().stage, StageSnapshot::Held { .. })
         };
-        self.all().keys.get(key)?.iter().find(holds).cloned()
+        self.lock_index().keys.get(key)?.iter().find(holds).cloned()
     }
 
     /// Ends a lease, and notes how long such leases hold.
     pub fn end(&self, lease: &Arc<Lease>, why: EndReason) {
-        self.ends(lease, why);
+        self.try_end(lease, why);
     }
 
     /// Ends a lease. Returns false if it was over before.
-    pub(super) fn ends(&self, lease: &Arc<Lease>, why: EndReason) -> bool {
-        let (word, ended) = (why.word(), lease.end(why));
+    pub(super) fn try_end(&self, lease: &Arc<Lease>, why: EndReason) -> bool {
+        let (word, ended) = (why.as_str(), lease.end(why));
         let ends = ended.is_some();
         if let Some(ended) = ended {
-            self.ended(lease, ended, word);
+            self.record_end(lease, ended, word);
         }
         ends
     }
 
-    fn ended(&self, lease: &Arc<Lease>, ended: LeaseEnd, why: &'static str) {
+    fn record_end(&self, lease: &Arc<Lease>, ended: LeaseEnd, why: &'static str) {
         if let LeaseEnd::Held(held) = ended {
-            self.usual.lock().unwrap_or_else(PoisonError::into_inner).note(held);
+            self.usual.lock().unwrap_or_else(PoisonError::into_inner).update(held);
         }
-        self.all().ends(lease);
+        self.lock_index().mark_ended(lease);
         info!(lease = %lease.id.reference(), principal = &*lease.principal, why, "lease.over");
-        self.metrics.ended(why);
+        self.metrics.record_end(why);
     }
 
     /// Where the lock of a key lies: as a lease has it, and else the plan.
     pub(super) fn site(&self, key: &ResourceKey) -> LockSite {
-        let leased = self.all().keys.get(key).and_then(|all| {
+        let leased = self.lock_index().keys.get(key).and_then(|all| {
             let lease = all.first()?;
             lease.keys.iter().zip(&lease.sites).find(|(other, _)| *other == key).map(|(_, site)| site.clone())
         });
@@ -283,35 +283,35 @@ impl LeaseTable {
     pub(super) async fn sweep(&self) {
         loop {
             sleep(SWEEP_INTERVAL).await;
-            let all: Vec<_> = self.all().leases.values().cloned().collect();
+            let all: Vec<_> = self.lock_index().leases.values().cloned().collect();
             let (mut waiting, mut held) = (0, 0);
             for lease in all {
                 if let Some((ended, why)) = lease.end_if_lapsed() {
-                    self.ended(&lease, ended, why);
+                    self.record_end(&lease, ended, why);
                 }
-                match lease.glance().stage {
+                match lease.snapshot().stage {
                     StageSnapshot::Waiting { .. } if self.drain.is_cancelled() || self.has_moved(&lease) => {
                         self.end(&lease, EndReason::Lost);
                     }
                     StageSnapshot::Waiting { .. } => waiting += 1,
                     StageSnapshot::Held { .. } => held += 1,
-                    StageSnapshot::Over { .. } => lease.settle(),
+                    StageSnapshot::Over { .. } => lease.release_if_due(),
                 }
             }
-            self.metrics.there_are(waiting, held);
-            self.all().forgets();
+            self.metrics.set_counts(waiting, held);
+            self.lock_index().evict();
         }
     }
 
     /// It waits by another session than its id says: whoever asks for it elsewhere does not find it.
     fn has_moved(&self, lease: &Lease) -> bool {
-        let session = self.keeper.session_of(&lease.keys[0]);
+        let session = self.keeper.session_id_for(&lease.keys[0]);
         session.is_some_and(|session| Paths::member_name(&self.gateway, session) != lease.id.member())
     }
 }
 
 impl LeaseIndex {
-    fn begins(&mut self, lease: &Arc<Lease>) {
+    fn insert(&mut self, lease: &Arc<Lease>) {
         self.leases.insert(lease.id.reference(), lease.clone());
         *self.living.entry(lease.principal.clone()).or_default() += 1;
         for key in lease.keys.iter() {
@@ -319,7 +319,7 @@ impl LeaseIndex {
         }
     }
 
-    fn ends(&mut self, lease: &Arc<Lease>) {
+    fn mark_ended(&mut self, lease: &Arc<Lease>) {
         if let Some(living) = self.living.get_mut(&lease.principal) {
             *living -= 1;
         }
@@ -336,7 +336,7 @@ impl LeaseIndex {
     }
 
     /// Those that ended some time ago; earlier where there are very many. None of which a lock is held yet.
-    fn forgets(&mut self) {
+    fn evict(&mut self) {
         while let Some(first) = self.over.front() {
             let over = first.over_for().unwrap_or_default();
             let old = over >= RETENTION || (self.over.len() > MAX_RETAINED && !over.is_zero());
@@ -352,7 +352,7 @@ impl LeaseIndex {
 
 impl MeanHold {
     /// An eighth of the newest, as the round-trip time of TCP is smoothed (RFC 6298, 2.3).
-    fn note(&mut self, held: Duration) {
+    fn update(&mut self, held: Duration) {
         self.0 = Some(self.0.map_or(held, |before| before * 7 / 8 + held / 8));
     }
 }

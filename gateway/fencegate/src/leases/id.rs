@@ -53,7 +53,7 @@ impl LeaseId {
     }
 
     /// Compared in a time that tells nothing of where they differ.
-    pub fn is(&self, shown: &Self) -> bool {
+    pub fn matches(&self, shown: &Self) -> bool {
         verify_slices_are_equal(&self.secret, &shown.secret).is_ok() && self.member == shown.member
     }
 
@@ -98,11 +98,11 @@ mod tests {
         let [one, other] = [(), ()].map(|()| LeaseId::new("gw-1-0100".into(), &SystemRandomness));
         let text = one.reveal();
         let read = LeaseId::parse(&text).expect("its own form");
-        assert!(read.is(&one) && read.member() == "gw-1-0100" && read.reference() == one.reference());
-        assert!(!one.is(&other));
+        assert!(read.matches(&one) && read.member() == "gw-1-0100" && read.reference() == one.reference());
+        assert!(!one.matches(&other));
         assert!(!format!("{one:?}").contains(text.rsplit('.').next().expect("a secret")));
         let elsewhere = LeaseId { member: "gw-2-0100".into(), ..one.clone() };
-        assert!(!one.is(&elsewhere), "the same secret of another gateway");
+        assert!(!one.matches(&elsewhere), "the same secret of another gateway");
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         fn any_member_is_found_in_its_id(member in "\\PC{0,60}") {
             let id = LeaseId::new(member.clone(), &SystemRandomness);
             let read = LeaseId::parse(&id.reveal()).expect("its own form");
-            prop_assert!(read.is(&id) && read.member() == member && read.reference() == id.reference());
+            prop_assert!(read.matches(&id) && read.member() == member && read.reference() == id.reference());
         }
     }
 }

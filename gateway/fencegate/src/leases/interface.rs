@@ -28,7 +28,7 @@ pub fn routes(interface: LeaseApi) -> Router {
         .route("/leases/{reference}/break", post(oversight::break_lease))
         .route("/keys/{key}", get(key_line::show))
         .route("/elections/{name}", get(elections::show))
-        .route("/elections/{name}/leader", get(elections::leads))
+        .route("/elections/{name}/leader", get(elections::check_leader))
         .method_not_allowed_fallback(async || Refusal::new(Reason::Method, "no such method of a lease"))
         .fallback(async || Refusal::new(Reason::NoRoute, "nothing of leases is there"));
     Router::new().nest("/.fencegate/v1", v1).with_state(interface)

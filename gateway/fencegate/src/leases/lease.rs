@@ -163,58 +163,58 @@ impl Lease {
     }
 
     /// Another plan gives these routes other keys, from now on. To be called before a request begins by that plan.
-    pub(super) fn outlives_keys_of(&self, routes: &Arc<HashSet<String>>) {
+    pub(super) fn mark_rekeyed(&self, routes: &Arc<HashSet<String>>) {
         self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner).push(routes.clone());
     }
 
     /// True if the keys of this route have changed since the lease was begun. In between, requests for its resource may have
     /// run under another key, beside the lease and with newer tokens. Keys that are as before do not undo that.
-    pub fn has_outlived_keys_of(&self, route: &str) -> bool {
+    pub fn is_rekeyed(&self, route: &str) -> bool {
         let rekeyed = self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner);
         rekeyed.iter().any(|routes| routes.contains(route))
     }
 
-    fn life(&self) -> MutexGuard<'_, LeaseState> {
+    fn lock_state(&self) -> MutexGuard<'_, LeaseState> {
         // Every change of it is one assignment.
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self) {
+    fn notify_changed(&self) {
         self.changes.send_modify(|revision| *revision += 1);
     }
 
     /// The lease has its lock. If the lease is over, the lock is released at once.
-    pub(super) fn granted(&self, lock: LeasedLock) {
-        let mut life = self.life();
+    pub(super) fn on_granted(&self, lock: LeasedLock) {
+        let mut life = self.lock_state();
         let now = self.clock.now();
-        if !matches!(life.stage, LeaseStage::Waiting) || life.lapses(now, self.ends).is_some() {
+        if !matches!(life.stage, LeaseStage::Waiting) || life.lapse_reason(now, self.ends).is_some() {
             drop(life);
-            return lock.give_back();
+            return lock.release();
         }
         life.stage = LeaseStage::Held { lock: Arc::new(lock), since: now };
         life.expires = (now + life.ttl).min(self.ends);
         drop(life);
-        self.changed();
+        self.notify_changed();
     }
 
     /// Ends it: nothing more is started under it. `None`: it was over.
     pub(super) fn end(&self, why: EndReason) -> Option<LeaseEnd> {
-        self.end_because(|_| Some(why))
+        self.end_with(|_| Some(why))
     }
 
     /// Ends it where it is over by itself; with why.
     pub(super) fn end_if_lapsed(&self) -> Option<(LeaseEnd, &'static str)> {
         let mut word = "";
-        let ended = self.end_because(|life| {
-            let why = life.lapses(self.clock.now(), self.ends)?;
-            word = why.word();
+        let ended = self.end_with(|life| {
+            let why = life.lapse_reason(self.clock.now(), self.ends)?;
+            word = why.as_str();
             Some(why)
         });
         ended.map(|ended| (ended, word))
     }
 
-    fn end_because(&self, why: impl FnOnce(&LeaseState) -> Option<EndReason>) -> Option<LeaseEnd> {
-        let mut life = self.life();
+    fn end_with(&self, why: impl FnOnce(&LeaseState) -> Option<EndReason>) -> Option<LeaseEnd> {
+        let mut life = self.lock_state();
         if matches!(life.stage, LeaseStage::Over { .. }) {
             return None;
         }
@@ -238,19 +238,19 @@ impl Lease {
         };
         drop(life);
         if let Some(lock) = given {
-            lock.give_back();
+            lock.release();
         }
         if !kept {
             self.release_request();
         }
-        self.changed();
+        self.notify_changed();
         Some(ended)
     }
 
     /// Gives the lock of a lease back that is over, when nobody has been promised any more of it. What runs under it goes on, and
     /// the lock is given on after that.
-    pub(super) fn settle(&self) {
-        let mut life = self.life();
+    pub(super) fn release_if_due(&self) {
+        let mut life = self.lock_state();
         let due = self.clock.now() >= life.promised;
         let LeaseStage::Over { lock, .. } = &mut life.stage else { return };
         if !due {
@@ -259,7 +259,7 @@ impl Lease {
         let given = lock.take();
         drop(life);
         if let Some(lock) = given {
-            lock.give_back();
+            lock.release();
         }
         self.release_request();
     }
@@ -271,10 +271,10 @@ impl Lease {
 
     /// It is not over before `ttl` from now, if nothing else ends it. `None`: it is over.
     pub fn renew(&self, ttl: Duration) -> Option<()> {
-        let mut life = self.life();
+        let mut life = self.lock_state();
         // Under its mutex: whoever looks whether it is over sees the one or the other.
         let now = self.clock.now();
-        if matches!(life.stage, LeaseStage::Over { .. }) || life.lapses(now, self.ends).is_some() {
+        if matches!(life.stage, LeaseStage::Over { .. }) || life.lapse_reason(now, self.ends).is_some() {
             return None;
         }
         (life.ttl, life.expires) = (ttl, (now + ttl).min(self.ends));
@@ -283,17 +283,17 @@ impl Lease {
 
     /// Somebody asks for it back. The first reason stays.
     pub fn revoke(&self, why: Arc<str>) {
-        self.life().revocation.get_or_insert(why);
-        self.changed();
+        self.lock_state().revocation.get_or_insert(why);
+        self.notify_changed();
     }
 
     pub fn is_over(&self) -> bool {
-        matches!(self.life().stage, LeaseStage::Over { .. })
+        matches!(self.lock_state().stage, LeaseStage::Over { .. })
     }
 
     /// How long the lease has been over; `None` before its end.
     pub(super) fn over_for(&self) -> Option<Duration> {
-        match self.life().stage {
+        match self.lock_state().stage {
             LeaseStage::Over { at, lock: None, .. } => Some(self.clock.now().since(at)),
             LeaseStage::Over { .. } => Some(Duration::ZERO),
             LeaseStage::Waiting | LeaseStage::Held { .. } => None,
@@ -306,23 +306,23 @@ impl Lease {
     }
 
     /// For its client, who believes it: what is said to be held stays held for so long, whatever ends the lease.
-    pub fn promise(&self) -> LeaseSnapshot {
-        self.look(true)
+    pub fn promised_snapshot(&self) -> LeaseSnapshot {
+        self.snapshot_with(true)
     }
 
-    pub fn glance(&self) -> LeaseSnapshot {
-        self.look(false)
+    pub fn snapshot(&self) -> LeaseSnapshot {
+        self.snapshot_with(false)
     }
 
-    fn look(&self, promises: bool) -> LeaseSnapshot {
+    fn snapshot_with(&self, promises: bool) -> LeaseSnapshot {
         let revision = *self.changes.borrow();
-        let mut life = self.life();
+        let mut life = self.lock_state();
         let now = self.clock.now();
         let expires_in = life.expires.since(now);
         let stage = match &life.stage {
-            LeaseStage::Waiting => StageSnapshot::Waiting { ahead: self.ahead.nodes() },
+            LeaseStage::Waiting => StageSnapshot::Waiting { ahead: self.ahead.nodes_ahead() },
             LeaseStage::Held { lock, since } => {
-                let proven = if lock.holds(now) { lock.proven_until().since(now) } else { Duration::ZERO };
+                let proven = if lock.is_held_at(now) { lock.expires_at().since(now) } else { Duration::ZERO };
                 StageSnapshot::Held {
                     lock: lock.clone(),
                     held_for: proven.min(expires_in),
@@ -351,21 +351,22 @@ impl Lease {
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
-    pub async fn changed_since(&self, revision: u64) {
+    pub async fn wait_changed(&self, revision: u64) {
         let mut changes = self.changes.subscribe();
         // The sender is ours.
         drop(changes.wait_for(|now| *now != revision).await);
     }
 
     /// Returns when the lease no longer waits.
-    pub async fn settled(&self) {
+    pub async fn wait_decided(&self) {
         let mut changes = self.changes.subscribe();
-        drop(changes.wait_for(|_| !matches!(self.life().stage, LeaseStage::Waiting)).await);
+        drop(changes.wait_for(|_| !matches!(self.lock_state().stage, LeaseStage::Waiting)).await);
     }
 
     /// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
     pub fn shown_keys(&self, lock: &LeasedLock) -> Vec<ResourceKey> {
-        lock.permit().map_or_else(|| self.keys.to_vec(), |permit| ResourceKey::shown_as(&self.keys, permit))
+        lock.permit()
+            .map_or_else(|| self.keys.to_vec(), |permit| ResourceKey::all_for_permit(&self.keys, permit))
     }
 
     /// The tenure for a request under the lease, and its mode. A writer waits for its turn.
@@ -373,10 +374,10 @@ impl Lease {
     /// # Cancellation
     /// Dropping the future gives up the turn.
     pub async fn enter(&self, mode: Mode) -> Result<(GrantGuard, Mode), UseLeaseError> {
-        let lock = self.lock()?;
-        let entered = lock.enter(mode).await;
+        let lock = self.held_lock()?;
+        let entered = lock.start_request(mode).await;
         // Its turn may have come after its end, and before anybody has said so.
-        self.lock()?;
+        self.held_lock()?;
         entered.map_err(|why| match why {
             CallbackError::Unproven => UseLeaseError::Unproven,
             CallbackError::Upgrade => UseLeaseError::Upgrade,
@@ -384,11 +385,11 @@ impl Lease {
         })
     }
 
-    fn lock(&self) -> Result<Arc<LeasedLock>, UseLeaseError> {
-        let life = self.life();
+    fn held_lock(&self) -> Result<Arc<LeasedLock>, UseLeaseError> {
+        let life = self.lock_state();
         match &life.stage {
             LeaseStage::Waiting => Err(UseLeaseError::Waiting),
-            LeaseStage::Held { lock, .. } if life.lapses(self.clock.now(), self.ends).is_none() => {
+            LeaseStage::Held { lock, .. } if life.lapse_reason(self.clock.now(), self.ends).is_none() => {
                 Ok(lock.clone())
             }
             LeaseStage::Held { .. } | LeaseStage::Over { .. } => Err(UseLeaseError::Over),
@@ -397,7 +398,7 @@ impl Lease {
 }
 
 /// Where the lock of `key` lies for a client that has said how many may hold it; the plan has it at `site`.
-pub fn sited(site: LockSite, key: &ResourceKey, permits: Option<Permits>) -> LockSite {
+pub fn site_for_permits(site: LockSite, key: &ResourceKey, permits: Option<Permits>) -> LockSite {
     match (site, permits) {
         (LockSite::Native, Some(permits)) => LockSite::semaphore(key, permits).unwrap_or_default(),
         (site, _) => site,

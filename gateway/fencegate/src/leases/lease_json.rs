@@ -173,8 +173,9 @@ pub enum Viewer<'t> {
 }
 
 impl LeaseDocument {
-    pub fn of(lease: &Lease, leases: &LeaseTable, reader: Viewer<'_>) -> Self {
-        let glance = if matches!(reader, Viewer::Client(_)) { lease.promise() } else { lease.glance() };
+    pub fn new(lease: &Lease, leases: &LeaseTable, reader: Viewer<'_>) -> Self {
+        let glance =
+            if matches!(reader, Viewer::Client(_)) { lease.promised_snapshot() } else { lease.snapshot() };
         let LeaseSnapshot { stage, ttl, expires_in, revocation, revision, age } = glance;
         let mut document = Self {
             lease: None,
@@ -219,7 +220,7 @@ impl LeaseDocument {
             }
             StageSnapshot::Over { why, .. } => {
                 document.state = OVER.into();
-                document.why = Some(said(&why));
+                document.why = Some(reason_text(&why));
             }
         }
         if matches!(reader, Viewer::Client(_)) {
@@ -230,10 +231,10 @@ impl LeaseDocument {
 }
 
 /// Why a lease is over, for programs.
-pub fn said(why: &EndReason) -> String {
+pub fn reason_text(why: &EndReason) -> String {
     match why {
         EndReason::Refused(refusal) => refusal.reason.word().to_owned(),
-        why => why.word().to_owned(),
+        why => why.as_str().to_owned(),
     }
 }
 
@@ -247,7 +248,7 @@ pub fn millis(duration: Duration) -> u64 {
 }
 
 /// True for a key of an election.
-pub fn is_of_election(key: &ResourceKey) -> bool {
+pub fn is_election_key(key: &ResourceKey) -> bool {
     key.as_str().starts_with("election/")
 }
 
@@ -256,5 +257,5 @@ pub fn is_of_election(key: &ResourceKey) -> bool {
 /// # Errors
 /// The name is no part of a key, or no key is spelled so.
 pub fn election_key(name: &str) -> Result<ResourceKey, ParseKeyError> {
-    ResourceKey::parse_asked(&format!("election/{name}"))
+    ResourceKey::parse_user_input(&format!("election/{name}"))
 }

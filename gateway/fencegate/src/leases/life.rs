@@ -56,7 +56,7 @@ pub enum EndReason {
 
 impl LeaseState {
     /// The reason why the lease is over at `now` without an event. `ends`: when it reaches its greatest age.
-    pub(super) fn lapses(&self, now: BootInstant, ends: BootInstant) -> Option<EndReason> {
+    pub(super) fn lapse_reason(&self, now: BootInstant, ends: BootInstant) -> Option<EndReason> {
         let late = if now >= ends { EndReason::TooOld } else { EndReason::Expired };
         let expired = (now >= self.expires).then_some(late);
         match &self.stage {
@@ -71,7 +71,7 @@ impl LeaseState {
 
 impl EndReason {
     /// For programs.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         let [released, expired, gave_up, broken, lost, retired, too_old, refused] = END_REASONS;
         match self {
             Self::Released => released,

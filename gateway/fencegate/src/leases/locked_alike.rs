@@ -23,13 +23,13 @@ impl LeaseTable {
     ///
     /// # Errors
     /// One that was there before locks it otherwise, or may; or something is still at work.
-    pub(super) async fn agreed(
+    pub(super) async fn check_plan_compat(
         &self,
         gateway: &Arc<GatewayPlan>,
         keys: &[ResourceKey],
     ) -> Result<i64, Refusal> {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
-        match timeout_at(deadline, self.in_force.opened(gateway, keys)).await {
+        match timeout_at(deadline, self.in_force.wait_open(gateway, keys)).await {
             Ok(true) => {}
             Ok(false) => {
                 return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
@@ -42,25 +42,25 @@ impl LeaseTable {
         let plan = &gateway.serving;
         let fenced = plan.routes.routes().iter().filter_map(|route| Some((route, route.fence.as_ref()?)));
         let gives = fenced.clone().map(|(_, fence)| {
-            keys.iter().any(|key| fence.templates().any(|template| template.may_give(key)))
+            keys.iter().any(|key| fence.templates().any(|template| template.may_produce(key)))
         });
         let all: Vec<_> = fenced
-            .map(|(route, fence)| FencedRoute::of(route, fence, plan.upstream(route.upstream)))
+            .map(|(route, fence)| FencedRoute::new(route, fence, plan.upstream(route.upstream)))
             .collect();
         // Not those of the file: one without leases takes none away before a restart.
-        let terms = self.terms();
+        let terms = self.settings();
         let patterns = terms.bounds.iter().flat_map(|leases| &*leases.principals);
         let patterns = patterns.flat_map(|principal| &principal.keys);
         let patterns = patterns.filter(|pattern| keys.iter().any(|key| pattern.matches(key)));
-        let leases = patterns.map(|pattern| FencedRoute::of_leases(&pattern.to_string(), &all));
+        let leases = patterns.map(|pattern| FencedRoute::for_lease_pattern(&pattern.to_string(), &all));
         let routes = all.iter().zip(gives).filter(|(_, gives)| *gives).map(|(route, _)| route.clone());
         let routes: Vec<_> = routes.chain(leases).collect();
-        let mut news = self.agreement.hears();
+        let mut news = self.agreement.subscribe();
         loop {
-            let session = self.keeper.session_of(&keys[0]).ok_or_else(|| {
+            let session = self.keeper.session_id_for(&keys[0]).ok_or_else(|| {
                 Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
             })?;
-            let standing = routes.iter().map(|route| self.agreement.standing(session, route));
+            let standing = routes.iter().map(|route| self.agreement.route_status(session, route));
             match standing.into_iter().find(|standing| *standing != RouteStatus::Compatible) {
                 None => return Ok(session),
                 Some(RouteStatus::Incompatible(by)) => {

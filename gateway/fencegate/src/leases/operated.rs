@@ -31,8 +31,8 @@ impl LeaseTable {
     /// # Errors
     /// There is no such lease here, it is over, or `why` is not a line.
     pub fn revoke(&self, reference: &str, why: &str, operator: &str) -> Result<Arc<Lease>, LeaseActionError> {
-        let why = line(why)?;
-        let lease = self.named(reference)?;
+        let why = check_reason(why)?;
+        let lease = self.find_by_reference(reference)?;
         if lease.is_over() {
             return Err(LeaseActionError::Over);
         }
@@ -46,18 +46,18 @@ impl LeaseTable {
     ///
     /// # Errors
     /// There is no such lease here, it is over, or `why` is not a line.
-    pub fn break_off(
+    pub fn break_lease(
         &self,
         reference: &str,
         why: Option<&str>,
         operator: &str,
     ) -> Result<Arc<Lease>, LeaseActionError> {
-        let why = why.map(line).transpose()?;
-        let lease = self.named(reference)?;
+        let why = why.map(check_reason).transpose()?;
+        let lease = self.find_by_reference(reference)?;
         if let Some(why) = why.filter(|_| !lease.is_over()) {
             lease.revoke(why);
         }
-        if !self.ends(&lease, EndReason::Broken) {
+        if !self.try_end(&lease, EndReason::Broken) {
             return Err(LeaseActionError::Over);
         }
         info!(lease = reference, operator, "lease.broken");
@@ -68,13 +68,13 @@ impl LeaseTable {
     ///
     /// # Errors
     /// There is no such lease here.
-    pub fn named(&self, reference: &str) -> Result<Arc<Lease>, LeaseActionError> {
+    pub fn find_by_reference(&self, reference: &str) -> Result<Arc<Lease>, LeaseActionError> {
         let lease = LeaseReference::parse(reference).and_then(|reference| self.look_up(reference));
         lease.ok_or(LeaseActionError::NotFound)
     }
 }
 
-fn line(why: &str) -> Result<Arc<str>, LeaseActionError> {
+fn check_reason(why: &str) -> Result<Arc<str>, LeaseActionError> {
     let fits = !why.is_empty() && why.len() <= MAX_REASON_LEN && is_line(why);
     fits.then(|| why.into()).ok_or(LeaseActionError::InvalidReason)
 }

@@ -62,7 +62,7 @@ pub struct LeaseWorker<N> {
 }
 
 impl<N: Network> LeaseWorker<N> {
-    pub fn of(equipment: LeaseWorkerDeps<N>, terms: LeaseSettings) -> (Arc<LeaseTable>, Self) {
+    pub fn new(equipment: LeaseWorkerDeps<N>, terms: LeaseSettings) -> (Arc<LeaseTable>, Self) {
         let LeaseWorkerDeps {
             name,
             keeper,
@@ -114,11 +114,13 @@ impl<N: Network> LeaseWorker<N> {
             Rc::new(PeerClient { network, clock, ours, keeper: leases.keeper.clone(), idle: Rc::default() });
         let (swept, tended) = (leases.clone(), remotes.idle.clone());
         drop(spawn_local(async move { swept.sweep().await }));
-        drop(spawn_local(async move { tended.tend().await }));
+        drop(spawn_local(async move { tended.evict_idle().await }));
         let mut following: Option<JoinHandle<()>> = None;
         while let Some(task) = given.recv().await {
             match task {
-                LeaseCommand::Acquire { lease, wait } => drop(spawn_local(take(leases.clone(), lease, wait))),
+                LeaseCommand::Acquire { lease, wait } => {
+                    drop(spawn_local(acquire(leases.clone(), lease, wait)))
+                }
                 LeaseCommand::FollowCredentials(authority) => {
                     let next = spawn_local(async move { authority.follow().await });
                     if let Some(before) = following.replace(next) {
@@ -135,7 +137,7 @@ impl<N: Network> LeaseWorker<N> {
 }
 
 /// Returns when the lease has its lock or is over.
-async fn take(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
+async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
     failpoint::pass("before_lease_taken");
     let name = NAME.into();
     let wish = LockRequest {
@@ -152,33 +154,32 @@ async fn take(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
     let granted = tokio::select! {
         granted = leases.keeper.lease(wish, lease.ahead.clone()) => granted,
         // What is granted at this moment is given back with the future.
-        () = lease.settled() => return,
+        () = lease.wait_decided() => return,
     };
     match granted {
-        Ok(lock) => match grantable(&leases, &lease, lock.session()).await {
-            Ok(()) => lease.granted(lock),
+        Ok(lock) => match check_grantable(&leases, &lease, lock.session()).await {
+            Ok(()) => lease.on_granted(lock),
             Err(why) => {
-                lock.give_back();
+                lock.release();
                 leases.end(&lease, why);
             }
         },
         Err(AcquireError::Locked | AcquireError::Delayed(_) | AcquireError::QueueFull) => {
             leases.end(&lease, EndReason::GaveUp)
         }
-        Err(refused) => {
-            leases.end(&lease, EndReason::Refused(Box::new(Refusal::of_lock(&refused, LOCKED_STATUS))))
-        }
+        Err(refused) => leases
+            .end(&lease, EndReason::Refused(Box::new(Refusal::from_lock_error(&refused, LOCKED_STATUS)))),
     }
 }
 
 /// Its lock is held by this session, and the lease may have waited for it for a day: what was asked before is asked again.
-async fn grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), EndReason> {
+async fn check_grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), EndReason> {
     // Its id says which session holds it: whoever asks for it elsewhere is sent there.
     if Paths::member_name(&leases.gateway, session) != lease.id.member() {
         return Err(EndReason::Lost);
     }
     let refused = |refusal| EndReason::Refused(Box::new(refusal));
-    match leases.agreed(&leases.in_force.plan(), &lease.keys).await {
+    match leases.check_plan_compat(&leases.in_force.plan(), &lease.keys).await {
         Ok(agreed) if agreed == session => Ok(()),
         Ok(_) => Err(EndReason::Lost),
         Err(refusal) => Err(refused(refusal)),

@@ -11,7 +11,7 @@ use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::{
     families::{MetricDesc, MetricRegistry},
     gathered::MetricSnapshot,
-    log_writer::{ErrorCounter, dropped, dropped_lines},
+    log_writer::{ErrorCounter, dropped_count, dropped_lines},
     spread::HistogramSummary,
 };
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
@@ -46,28 +46,31 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn of_gateway(gateway: &GatewayPlan) -> Arc<Self> {
+    pub fn for_gateway(gateway: &GatewayPlan) -> Arc<Self> {
         let families = MetricRegistry::new().with_process();
-        let (session, guard) = (SessionMetrics::register(&families), GuardMetrics::register(&nobodys()));
+        let (session, guard) =
+            (SessionMetrics::register(&families), GuardMetrics::register(&unexposed_families()));
         let leases = LeaseMetrics::register(&families);
         let metrics = Self::new((session, guard, leases), families);
         metrics.describe_build();
-        metrics.turn_to(gateway);
+        metrics.apply_plan(gateway);
         Arc::new(metrics)
     }
 
-    pub fn of_guard() -> Arc<Self> {
+    pub fn for_guard() -> Arc<Self> {
         let families = MetricRegistry::new().with_process();
-        let (session, own) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&families));
-        let metrics = Self::new((session, own, LeaseMetrics::register(&nobodys())), families);
+        let (session, own) =
+            (SessionMetrics::register(&unexposed_families()), GuardMetrics::register(&families));
+        let metrics = Self::new((session, own, LeaseMetrics::register(&unexposed_families())), families);
         metrics.describe_build();
         Arc::new(metrics)
     }
 
-    pub fn of_filter() -> Arc<Self> {
+    pub fn for_filter() -> Arc<Self> {
         let families = MetricRegistry::new().with_process();
-        let (session, guard) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&nobodys()));
-        let metrics = Self::new((session, guard, LeaseMetrics::register(&nobodys())), families);
+        let (session, guard) =
+            (SessionMetrics::register(&unexposed_families()), GuardMetrics::register(&unexposed_families()));
+        let metrics = Self::new((session, guard, LeaseMetrics::register(&unexposed_families())), families);
         metrics.describe_build();
         Arc::new(metrics)
     }
@@ -120,29 +123,29 @@ impl Metrics {
     }
 
     /// Another plan is in force.
-    pub fn turn_to(&self, gateway: &GatewayPlan) {
-        self.plans.turn_to(gateway);
-        gateway.serving.upstreams.iter().for_each(|upstream| self.upstreams.begin(upstream));
-        self.requests.turn_to(gateway);
+    pub fn apply_plan(&self, gateway: &GatewayPlan) {
+        self.plans.apply_plan(gateway);
+        gateway.serving.upstreams.iter().for_each(|upstream| self.upstreams.init_series(upstream));
+        self.requests.apply_plan(gateway);
     }
 
-    pub fn reloaded(&self, result: Reloaded) {
-        self.plans.reloaded(result);
+    pub fn record_reload(&self, result: Reloaded) {
+        self.plans.record_reload(result);
     }
 
     /// How many routes are refused because other gateways lock them in another way.
-    pub fn refused_routes(&self, routes: usize) {
-        self.plans.refuses(routes);
+    pub fn set_refused_routes(&self, routes: usize) {
+        self.plans.set_refused_routes(routes);
     }
 
     /// Sets the counter of the lines of the access log that were lost. The first one stays.
-    pub fn counts_access_lines_of(&self, counter: ErrorCounter) {
+    pub fn set_access_line_counter(&self, counter: ErrorCounter) {
         drop(self.access_lines.set(counter));
     }
 
     /// Takes the counts over that are kept elsewhere.
     fn refresh_lost_lines(&self) {
-        let access = self.access_lines.get().map_or(0, dropped);
+        let access = self.access_lines.get().map_or(0, dropped_count);
         for (metric, lost) in [(&self.log_lost, dropped_lines()), (&self.access_lost, access)] {
             metric.inc_by(lost.saturating_sub(metric.get()));
         }
@@ -170,7 +173,7 @@ impl Metrics {
 
     /// The metrics of the session with this number.
     pub fn session(&self, number: usize) -> SessionMetrics {
-        self.session.numbered(number)
+        self.session.for_session(number)
     }
 
     pub fn endpoints(&self) -> &EndpointMetrics {
@@ -187,18 +190,18 @@ impl Metrics {
 
     /// The present values of all families. With thousands of routes this takes a while, so do not call it on a thread
     /// that others wait for.
-    pub fn gathered(&self) -> MetricSnapshot {
-        MetricSnapshot::of(self.families.gather())
+    pub fn gather(&self) -> MetricSnapshot {
+        MetricSnapshot::new(self.families.gather())
     }
 
     /// How long requests waited for their locks, over all routes.
-    pub fn waits_so_far(&self) -> HistogramSummary {
-        self.requests.waits_so_far()
+    pub fn wait_distribution(&self) -> HistogramSummary {
+        self.requests.wait_distribution()
     }
 
     /// How long requests held their locks, over all routes.
-    pub fn holds_so_far(&self) -> HistogramSummary {
-        self.requests.holds_so_far()
+    pub fn hold_distribution(&self) -> HistogramSummary {
+        self.requests.hold_distribution()
     }
 
     pub fn guard(&self) -> GuardMetrics {
@@ -208,21 +211,21 @@ impl Metrics {
     /// The text format that Prometheus scrapes.
     pub fn render(&self) -> Vec<u8> {
         self.requests.refresh();
-        self.endpoints.refresh();
+        self.endpoints.update_gauges();
         self.refresh_lost_lines();
         if let Some(count) = self.counted_keys.get() {
             self.keys.set(count().try_into().unwrap_or(i64::MAX));
         }
-        self.families.text()
+        self.families.encode()
     }
 
     /// All families, sorted by name.
     pub fn families(&self) -> Vec<MetricDesc> {
-        self.families.described()
+        self.families.descriptions()
     }
 }
 
 /// The families of the other role. They are not exposed.
-fn nobodys() -> MetricRegistry {
+fn unexposed_families() -> MetricRegistry {
     MetricRegistry::new()
 }

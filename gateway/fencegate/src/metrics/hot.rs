@@ -53,10 +53,10 @@ impl Default for HotKeys {
 
 impl HotKeys {
     /// A request got its keys, or gave up, after this wait.
-    pub fn waited(&self, keys: &[ResourceKey], waited: Duration, refused: bool) {
+    pub fn record_wait(&self, keys: &[ResourceKey], waited: Duration, refused: bool) {
         let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).max(1);
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.turn();
+        windows.rotate();
         for key in keys {
             windows.current.add(key, waited, refused);
         }
@@ -65,7 +65,7 @@ impl HotKeys {
     /// The keys with the longest waits, and the age of the count.
     pub fn top(&self, most: usize) -> (Vec<(ResourceKey, KeyCount)>, Duration) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.turn();
+        windows.rotate();
         let mut all = windows.last.counts.clone();
         for (key, count) in &windows.current.counts {
             let sum = all.entry(key.clone()).or_default();
@@ -85,7 +85,7 @@ impl HotKeys {
 }
 
 impl Windows {
-    fn turn(&mut self) {
+    fn rotate(&mut self) {
         let passed = self.since.elapsed();
         if passed < WINDOW {
             return;
@@ -100,7 +100,7 @@ impl Windows {
 impl Sketch {
     fn add(&mut self, key: &ResourceKey, waited: u64, refused: bool) {
         if !self.counts.contains_key(key) && self.counts.len() >= MAX_KEYS {
-            self.make_place(key);
+            self.evict_smallest(key);
         }
         let count = self.counts.entry(key.clone()).or_default();
         count.waited = count.waited.saturating_add(waited);
@@ -108,7 +108,7 @@ impl Sketch {
         count.refused += u64::from(refused);
     }
 
-    fn make_place(&mut self, key: &ResourceKey) {
+    fn evict_smallest(&mut self, key: &ResourceKey) {
         let least = self.counts.iter().min_by_key(|(_, count)| count.waited);
         if let Some((least, KeyCount { waited, .. })) = least.map(|(key, count)| (key.clone(), *count)) {
             self.counts.remove(&least);
@@ -129,9 +129,9 @@ mod tests {
     fn a_hot_key_is_found_among_very_many_cold_ones() {
         let hot = HotKeys::default();
         for n in 0..20 * MAX_KEYS {
-            hot.waited(&[key(n)], Duration::from_millis(1), false);
+            hot.record_wait(&[key(n)], Duration::from_millis(1), false);
             if n % 10 == 0 {
-                hot.waited(&[key(usize::MAX)], Duration::from_millis(50), n % 20 == 0);
+                hot.record_wait(&[key(usize::MAX)], Duration::from_millis(50), n % 20 == 0);
             }
         }
         let (top, _) = hot.top(3);
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn what_comes_first_is_what_was_waited_for_longest() {
         let hot = HotKeys::default();
-        hot.waited(&[key(1), key(2)], Duration::from_millis(5), false);
-        hot.waited(&[key(2)], Duration::from_millis(5), true);
+        hot.record_wait(&[key(1), key(2)], Duration::from_millis(5), false);
+        hot.record_wait(&[key(2)], Duration::from_millis(5), true);
         let (top, _) = hot.top(9);
         let named: Vec<_> =
             top.iter().map(|(key, count)| (key.as_str(), count.requests, count.refused)).collect();

@@ -26,19 +26,19 @@ impl LeaseMetrics {
             leases: families.register(IntGaugeVec::new(leases, &["state"])),
             ended: families.register(IntCounterVec::new(ended, &["why"])),
         };
-        metrics.there_are(0, 0);
+        metrics.set_counts(0, 0);
         for why in END_REASONS {
             metrics.ended.with_label_values(&[why]);
         }
         metrics
     }
 
-    pub fn there_are(&self, waiting: i64, held: i64) {
+    pub fn set_counts(&self, waiting: i64, held: i64) {
         self.leases.with_label_values(&[WAITING]).set(waiting);
         self.leases.with_label_values(&[HELD]).set(held);
     }
 
-    pub fn ended(&self, why: &'static str) {
+    pub fn record_end(&self, why: &'static str) {
         self.ended.with_label_values(&[why]).inc();
     }
 }

@@ -42,17 +42,17 @@ impl PlanFamilies {
         }
     }
 
-    pub(super) fn turn_to(&self, gateway: &GatewayPlan) {
+    pub(super) fn apply_plan(&self, gateway: &GatewayPlan) {
         self.config.reset();
         self.config.with_label_values(&[&format!("{:016x}", gateway.fingerprint)]).set(1);
     }
 
-    pub(super) fn refuses(&self, routes: usize) {
+    pub(super) fn set_refused_routes(&self, routes: usize) {
         self.refused_routes.set(routes.try_into().unwrap_or(i64::MAX));
     }
 
-    pub(super) fn reloaded(&self, result: Reloaded) {
-        self.reloads.with_label_values(&[result.word()]).inc();
+    pub(super) fn record_reload(&self, result: Reloaded) {
+        self.reloads.with_label_values(&[result.as_str()]).inc();
         self.reload_successful.set(i64::from(result != Reloaded::Refused));
     }
 }

@@ -15,7 +15,7 @@ use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeV
 
 use super::{
     waits::RouteWaiters,
-    words::{ForwardLabel, acquisitions},
+    words::{ForwardLabel, acquire_labels},
 };
 use crate::refusal::Reason;
 
@@ -50,14 +50,14 @@ impl RequestFamilies {
         let gauges =
             |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
         let often = |name, help, labels: &[&str]| {
-            families.register(Sharded::of(|| IntCounterVec::new(Opts::new(name, help), labels)))
+            families.register(Sharded::new(|| IntCounterVec::new(Opts::new(name, help), labels)))
         };
         let now = |name, help, labels: &[&str]| {
-            families.register(Sharded::of(|| IntGaugeVec::new(Opts::new(name, help), labels)))
+            families.register(Sharded::new(|| IntGaugeVec::new(Opts::new(name, help), labels)))
         };
         let seconds = |name, help, buckets: &[f64]| {
             let opts = || HistogramOpts::new(name, help).buckets(buckets.to_vec());
-            families.register(Sharded::of(|| HistogramVec::new(opts(), &["route"])))
+            families.register(Sharded::new(|| HistogramVec::new(opts(), &["route"])))
         };
         let limits = |name, help| families.register(GaugeVec::new(Opts::new(name, help), &["route"]));
         Self {
@@ -108,40 +108,40 @@ impl RequestFamilies {
     }
 
     /// Another plan is in force.
-    pub(super) fn turn_to(&self, gateway: &GatewayPlan) {
+    pub(super) fn apply_plan(&self, gateway: &GatewayPlan) {
         self.wait_limit.reset();
         for route in gateway.serving.routes.routes() {
             if let Some(fence) = &route.fence {
                 self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
                 if fence.forward == ForwardPolicy::Holder {
                     for result in ForwardLabel::ALL {
-                        self.forwarded.with_label_values(&[&*route.name, result.word()]);
+                        self.forwarded.with_label_values(&[&*route.name, result.as_str()]);
                     }
                 }
-                self.begin(&route.name, gateway.serving.upstream(route.upstream).fencing);
+                self.init_series(&route.name, gateway.serving.upstream(route.upstream).fencing);
             }
         }
     }
 
     /// Makes the series before they count, so that an alert can compare with zero: the first stale token is one too
     /// many.
-    fn begin(&self, route: &str, level: FencingLevel) {
+    fn init_series(&self, route: &str, level: FencingLevel) {
         self.outcome_unknown.with_label_values(&[route]);
-        for (mode, (result, contended)) in acquisitions() {
-            self.acquisitions.here().with_label_values(&[route, mode, result, contended]);
+        for (mode, (result, contended)) in acquire_labels() {
+            self.acquisitions.local().with_label_values(&[route, mode, result, contended]);
         }
         let words: &[Reason] = match level {
             FencingLevel::None | FencingLevel::Delay(_) => &[],
             FencingLevel::Upstream => &[Reason::Stale],
             FencingLevel::Guard => Reason::ALL,
         };
-        for reason in words.iter().filter(|reason| reason.is_of_a_guard()) {
+        for reason in words.iter().filter(|reason| reason.is_guard_reason()) {
             self.guard_refusals.with_label_values(&[route, reason.word()]);
         }
     }
 
     /// The waiting requests of a route, counted over all workers.
-    pub(super) fn waits(&self, route: &Arc<str>) -> Arc<RouteWaiters> {
+    pub(super) fn waiters(&self, route: &Arc<str>) -> Arc<RouteWaiters> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         waits.entry(route.clone()).or_default().clone()
     }
@@ -153,11 +153,11 @@ impl RequestFamilies {
         }
     }
 
-    pub(super) fn waits_so_far(&self) -> HistogramSummary {
-        HistogramSummary::gather(&self.lock_wait, SHORT)
+    pub(super) fn wait_distribution(&self) -> HistogramSummary {
+        HistogramSummary::from_collector(&self.lock_wait, SHORT)
     }
 
-    pub(super) fn holds_so_far(&self) -> HistogramSummary {
-        HistogramSummary::gather(&self.lock_hold, LONG)
+    pub(super) fn hold_distribution(&self) -> HistogramSummary {
+        HistogramSummary::from_collector(&self.lock_hold, LONG)
     }
 }

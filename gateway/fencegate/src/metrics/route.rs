@@ -15,7 +15,7 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 use super::{
     requests::RequestFamilies,
     waits::{RouteWaiters, WaiterGuard},
-    words::{AcquireLabel, ForwardLabel, MODES, class},
+    words::{AcquireLabel, ForwardLabel, MODES, status_class},
 };
 use crate::refusal::Reason;
 
@@ -42,16 +42,17 @@ impl RouteMetrics {
     pub(super) fn new(all: Arc<RequestFamilies>, name: Arc<str>, waits: Arc<RouteWaiters>) -> Self {
         let label: &[&str] = &[&name];
         Self {
-            seconds: all.seconds.here().with_label_values(label),
-            in_flight: Rc::new(all.in_flight.here().with_label_values(label)),
+            seconds: all.seconds.local().with_label_values(label),
+            in_flight: Rc::new(all.in_flight.local().with_label_values(label)),
             waiters: Rc::new(all.waiters.with_label_values(label)),
             tunnels: Rc::new(all.tunnels.with_label_values(label)),
             waits,
-            held: MODES.map(|mode| Rc::new(all.held.here().with_label_values(&[&*name, mode.word()]))),
-            warm: MODES
-                .map(|mode| all.acquisitions.here().with_label_values(&[&*name, mode.word(), "warm", "no"])),
-            hold: Rc::new(all.lock_hold.here().with_label_values(label)),
-            wait: all.lock_wait.here().with_label_values(label),
+            held: MODES.map(|mode| Rc::new(all.held.local().with_label_values(&[&*name, mode.as_str()]))),
+            warm: MODES.map(|mode| {
+                all.acquisitions.local().with_label_values(&[&*name, mode.as_str(), "warm", "no"])
+            }),
+            hold: Rc::new(all.lock_hold.local().with_label_values(label)),
+            wait: all.lock_wait.local().with_label_values(label),
             handoffs: all.handoffs.with_label_values(label),
             codes: RefCell::default(),
             all,
@@ -64,7 +65,7 @@ impl RouteMetrics {
     }
 
     /// A request was answered.
-    pub fn answered(&self, status: StatusCode, took: Duration) {
+    pub fn record_response(&self, status: StatusCode, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         let mut codes = self.codes.borrow_mut();
         match codes.iter().find(|(known, _)| *known == status) {
@@ -72,8 +73,8 @@ impl RouteMetrics {
             None => {
                 // An unknown status is counted by its class: an upstream could send any number.
                 let known = status.canonical_reason().is_some();
-                let code = if known { status.as_str() } else { class(status) };
-                let counter = self.all.requests.here().with_label_values(&[&*self.name, code]);
+                let code = if known { status.as_str() } else { status_class(status) };
+                let counter = self.all.requests.local().with_label_values(&[&*self.name, code]);
                 counter.inc();
                 codes.push((status, counter));
             }
@@ -81,44 +82,44 @@ impl RouteMetrics {
     }
 
     /// The client went away before its answer: counted under 499, as nginx does.
-    pub fn abandoned(&self, took: Duration) {
+    pub fn record_abandoned(&self, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
-        self.all.requests.here().with_label_values(&[&*self.name, "499"]).inc();
+        self.all.requests.local().with_label_values(&[&*self.name, "499"]).inc();
     }
 
-    pub fn rejected(&self, reason: Reason) {
+    pub fn record_rejection(&self, reason: Reason) {
         self.all.rejections.with_label_values(&[&*self.name, reason.word()]).inc();
     }
 
-    pub fn forwarded(&self, result: ForwardLabel) {
-        self.all.forwarded.with_label_values(&[&*self.name, result.word()]).inc();
+    pub fn record_forward(&self, result: ForwardLabel) {
+        self.all.forwarded.with_label_values(&[&*self.name, result.as_str()]).inc();
     }
 
-    pub fn outcome_unknown(&self) {
+    pub fn record_unknown_outcome(&self) {
         self.all.outcome_unknown.with_label_values(&[&self.name]).inc();
     }
 
-    pub fn in_flight(&self) -> GaugeGuard {
-        GaugeGuard::up(&self.in_flight)
+    pub fn track_in_flight(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.in_flight)
     }
 
-    pub fn tunnel(&self) -> GaugeGuard {
-        GaugeGuard::up(&self.tunnels)
+    pub fn track_tunnel(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.tunnels)
     }
 
-    pub fn waiting(&self) -> WaiterGuard {
-        self.waits.enter(GaugeGuard::up(&self.waiters))
+    pub fn track_waiter(&self) -> WaiterGuard {
+        self.waits.enter(GaugeGuard::new(&self.waiters))
     }
 
-    pub fn holding(&self, mode: Mode) -> HoldTimer {
+    pub fn start_hold(&self, mode: Mode) -> HoldTimer {
         HoldTimer {
-            _held: GaugeGuard::up(&self.held[mode as usize]),
+            _held: GaugeGuard::new(&self.held[mode as usize]),
             seconds: self.hold.clone(),
             since: Instant::now(),
         }
     }
 
-    pub fn acquired(&self, result: AcquireLabel<'_>, mode: Mode, waited: Duration) {
+    pub fn record_acquire(&self, result: AcquireLabel<'_>, mode: Mode, waited: Duration) {
         if let AcquireLabel::Warm = result {
             // The hot path needs no lookup.
             self.wait.observe(0.0);
@@ -127,11 +128,15 @@ impl RouteMetrics {
         if let AcquireLabel::HandedOver = result {
             self.handoffs.inc();
         }
-        let (result, contended) = result.words();
+        let (result, contended) = result.labels();
         if result == "granted" {
             self.wait.observe(waited.as_secs_f64());
         }
-        self.all.acquisitions.here().with_label_values(&[&*self.name, mode.word(), result, contended]).inc();
+        self.all
+            .acquisitions
+            .local()
+            .with_label_values(&[&*self.name, mode.as_str(), result, contended])
+            .inc();
     }
 }
 

@@ -39,7 +39,7 @@ impl UpstreamFamilies {
                 "clock_error_seconds",
                 "The largest offset with which that filter lets nothing in too late: its `clock_error`.",
             ),
-            seconds: families.register(Sharded::of(seconds)),
+            seconds: families.register(Sharded::new(seconds)),
             errors: counters("upstream_errors_total", "Exchanges without an answer.", &["upstream", "kind"]),
             retries: counters(
                 "retries_total",
@@ -50,7 +50,7 @@ impl UpstreamFamilies {
     }
 
     /// Makes the series that alerts look at, before they count.
-    pub(super) fn begin(&self, upstream: &Upstream) {
+    pub(super) fn init_series(&self, upstream: &Upstream) {
         self.retries.with_label_values(&[&*upstream.name]);
         for kind in UPSTREAM_ERRORS {
             self.errors.with_label_values(&[&*upstream.name, kind]);

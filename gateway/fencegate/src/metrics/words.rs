@@ -33,7 +33,7 @@ pub enum AcquireLabel<'a> {
 
 impl AcquireLabel<'_> {
     /// The result, and whether another holder was in the way.
-    pub(super) fn words(&self) -> (&'static str, &'static str) {
+    pub(super) fn labels(&self) -> (&'static str, &'static str) {
         match self {
             Self::Warm => ("warm", "no"),
             Self::Nested => ("inside", "no"),
@@ -44,7 +44,7 @@ impl AcquireLabel<'_> {
             // In both cases ZooKeeper grants no lock.
             Self::Refused(AcquireError::NotInitialised(_)) => (Reason::LockService.word(), "no"),
             Self::Refused(refused) => {
-                let contended = if refused.is_for_another_holder() { "yes" } else { "no" };
+                let contended = if refused.is_held_elsewhere() { "yes" } else { "no" };
                 (Reason::from(SourceError::Lock(refused)).word(), contended)
             }
         }
@@ -55,7 +55,7 @@ impl AcquireLabel<'_> {
 const SENT_ON: (&str, &str) = ("forwarded", "yes");
 
 /// All label values for requests for a lock: mode and result.
-pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
+pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
     let refused = [
         AcquireError::Locked,
         AcquireError::QueueFull,
@@ -66,7 +66,8 @@ pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static st
         AcquireError::Service(String::new()),
         AcquireError::RolledBack(String::new()),
     ];
-    let refused = refused.map(|refused| AcquireLabel::Refused(&refused).words()).into_iter().chain([SENT_ON]);
+    let refused =
+        refused.map(|refused| AcquireLabel::Refused(&refused).labels()).into_iter().chain([SENT_ON]);
     let others = [
         AcquireLabel::Warm,
         AcquireLabel::Nested,
@@ -74,8 +75,8 @@ pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static st
         AcquireLabel::Waited,
         AcquireLabel::ClientGone,
     ];
-    let words = others.map(|result| result.words()).into_iter().chain(refused);
-    words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))
+    let words = others.map(|result| result.labels()).into_iter().chain(refused);
+    words.flat_map(|words| MODES.map(|mode| (mode.as_str(), words)))
 }
 
 /// The result of sending a request to the gateway that keeps its key.
@@ -94,7 +95,7 @@ pub enum ForwardLabel {
 impl ForwardLabel {
     pub(super) const ALL: [Self; 4] = [Self::Answered, Self::Requeued, Self::ClientGone, Self::Unknown];
 
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
             Self::Requeued => "back",
@@ -118,7 +119,7 @@ pub enum Reloaded {
 }
 
 impl Reloaded {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Applied => "applied",
             Self::Unchanged => "unchanged",
@@ -129,7 +130,7 @@ impl Reloaded {
 }
 
 /// The class of a status. An upstream may answer any number from 100 to 999, and series must not grow without bound.
-pub(super) fn class(status: StatusCode) -> &'static str {
+pub(super) fn status_class(status: StatusCode) -> &'static str {
     match status.as_u16() / 100 {
         1 => "1xx",
         2 => "2xx",

@@ -7,7 +7,7 @@ use fencegate_policies::plan::{Plan, Route, RouteId};
 use hyper::StatusCode;
 use prometheus::Histogram;
 
-use super::{all::Metrics, route::RouteMetrics, words::class};
+use super::{all::Metrics, route::RouteMetrics, words::status_class};
 use crate::{refusal::Reason, shown_clock::ClockOffset};
 
 /// The label of requests without a route.
@@ -33,7 +33,7 @@ impl WorkerMetrics {
     pub fn new(all: Arc<Metrics>, plan: &Plan) -> Self {
         let families = &all.requests;
         let route = |route: &Route| {
-            RouteMetrics::new(families.clone(), route.name.clone(), families.waits(&route.name))
+            RouteMetrics::new(families.clone(), route.name.clone(), families.waiters(&route.name))
         };
         Self {
             routes: plan.routes.routes().iter().map(route).collect(),
@@ -55,14 +55,14 @@ impl WorkerMetrics {
         self.all.clients()
     }
 
-    pub fn upstream_answered(&self, upstream: &str, status: StatusCode, took: Duration) {
-        let class = class(status);
+    pub fn record_upstream_response(&self, upstream: &str, status: StatusCode, took: Duration) {
+        let class = status_class(status);
         let mut known = self.upstreams.borrow_mut();
         let seconds = known.iter().find(|series| series.class == class && series.upstream == upstream);
         match seconds {
             Some(series) => series.seconds.observe(took.as_secs_f64()),
             None => {
-                let seconds = self.all.upstreams.seconds.here().with_label_values(&[upstream, class]);
+                let seconds = self.all.upstreams.seconds.local().with_label_values(&[upstream, class]);
                 seconds.observe(took.as_secs_f64());
                 known.push(ResponseSeries { upstream: upstream.to_owned(), class, seconds });
             }
@@ -70,28 +70,28 @@ impl WorkerMetrics {
     }
 
     /// An answer shows the clock of a filter.
-    pub fn clock_seen(&self, upstream: &str, endpoint: &str, offset: ClockOffset) {
+    pub fn record_clock_offset(&self, upstream: &str, endpoint: &str, offset: ClockOffset) {
         let families = &self.all.upstreams;
         families.clock_offset.with_label_values(&[upstream, endpoint]).set(offset.seconds);
         families.clock_error.with_label_values(&[upstream, endpoint]).set(offset.error);
     }
 
-    pub fn upstream_error(&self, upstream: &str, kind: &'static str) {
+    pub fn record_upstream_error(&self, upstream: &str, kind: &'static str) {
         self.all.upstreams.errors.with_label_values(&[upstream, kind]).inc();
     }
 
     /// An upstream that compares tokens knew a newer one.
-    pub fn refused_stale(&self, route: Option<RouteId>) {
+    pub fn record_stale_refusal(&self, route: Option<RouteId>) {
         let route = route.map_or(&self.unrouted, |id| self.route(id));
         self.all.requests.refused_stale.with_label_values(&[route.name()]).inc();
     }
 
-    pub fn guard_refused(&self, route: Option<RouteId>, reason: Reason) {
+    pub fn record_guard_refusal(&self, route: Option<RouteId>, reason: Reason) {
         let route = route.map_or(&self.unrouted, |id| self.route(id));
         self.all.requests.guard_refusals.with_label_values(&[route.name(), reason.word()]).inc();
     }
 
-    pub fn retried(&self, upstream: &str) {
+    pub fn record_retry(&self, upstream: &str) {
         self.all.upstreams.retries.with_label_values(&[upstream]).inc();
     }
 }

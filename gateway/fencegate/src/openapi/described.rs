@@ -57,7 +57,7 @@ impl ApiDocument {
     }
 
     /// Describes a credential other than the token of an admin listener.
-    pub(super) fn known_by(self, bearer: &'static str) -> Self {
+    pub(super) fn with_credential(self, bearer: &'static str) -> Self {
         Self { bearer, ..self }
     }
 
@@ -65,7 +65,7 @@ impl ApiDocument {
     ///
     /// # Panics
     /// The method is unknown.
-    pub(super) fn asked(
+    pub(super) fn public_operation(
         &mut self,
         method: &str,
         path: &'static str,
@@ -164,18 +164,18 @@ impl PathOperation<'_> {
     }
 
     /// The operation is not on the admin listener, but on this server.
-    pub(super) fn elsewhere(mut self, server: &str) -> Self {
+    pub(super) fn on_server(mut self, server: &str) -> Self {
         self.faults.clear();
         self.written = self.written.securities(Some([])).server(Server::new(server));
         self
     }
 
     /// A parameter of the path.
-    pub(super) fn named(self, name: &str, says: &str) -> Self {
-        self.named_like(name, VISIBLE, says)
+    pub(super) fn path_param(self, name: &str, says: &str) -> Self {
+        self.path_param_like(name, VISIBLE, says)
     }
 
-    pub(super) fn named_like(mut self, name: &str, pattern: &str, says: &str) -> Self {
+    pub(super) fn path_param_like(mut self, name: &str, pattern: &str, says: &str) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build();
         let parameter = ParameterBuilder::new()
             .name(name)
@@ -188,7 +188,7 @@ impl PathOperation<'_> {
     }
 
     /// A required header field.
-    pub(super) fn field(mut self, name: &str, pattern: &str, says: &str) -> Self {
+    pub(super) fn header_param(mut self, name: &str, pattern: &str, says: &str) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build();
         let parameter = ParameterBuilder::new()
             .name(name)
@@ -201,25 +201,25 @@ impl PathOperation<'_> {
     }
 
     /// No credential is needed.
-    pub(super) fn known_by_nothing(mut self) -> Self {
+    pub(super) fn without_credential(mut self) -> Self {
         self.written = self.written.securities(Some([]));
         self
     }
 
     /// The parameters of the query.
-    pub(super) fn asks<T: IntoParams>(mut self) -> Self {
+    pub(super) fn query_params<T: IntoParams>(mut self) -> Self {
         let parameters = T::into_params(|| Some(ParameterIn::Query));
         self.written = self.written.parameters(Some(parameters));
-        self.cannot_be_read(&[ApiErrorCode::Malformed])
+        self.malformed_input(&[ApiErrorCode::Malformed])
     }
 
     /// The required body.
-    pub(super) fn given<T: ToSchema>(self) -> Self {
+    pub(super) fn required_body<T: ToSchema>(self) -> Self {
         self.body::<T>(Required::True)
     }
 
     /// The optional body.
-    pub(super) fn may_give<T: ToSchema>(self) -> Self {
+    pub(super) fn optional_body<T: ToSchema>(self) -> Self {
         self.body::<T>(Required::False)
     }
 
@@ -227,36 +227,36 @@ impl PathOperation<'_> {
         let content = ContentBuilder::new().schema(Some(self.of.schema::<T>())).build();
         let body = RequestBodyBuilder::new().required(Some(required)).content(JSON, content).build();
         self.written = self.written.request_body(Some(body));
-        self.cannot_be_read(&[ApiErrorCode::Malformed, ApiErrorCode::TooLarge])
+        self.malformed_input(&[ApiErrorCode::Malformed, ApiErrorCode::TooLarge])
     }
 
     /// On other listeners any request can be malformed, so that is described once.
-    fn cannot_be_read(self, words: &[ApiErrorCode]) -> Self {
-        if self.faults.is_empty() { self } else { self.fails(words) }
+    fn malformed_input(self, words: &[ApiErrorCode]) -> Self {
+        if self.faults.is_empty() { self } else { self.error_responses(words) }
     }
 
-    pub(super) fn tells<T: ToSchema>(self, status: u16, says: &str) -> Self {
-        self.tells_as::<T>(status, JSON, says)
+    pub(super) fn json_response<T: ToSchema>(self, status: u16, says: &str) -> Self {
+        self.typed_response::<T>(status, JSON, says)
     }
 
-    pub(super) fn tells_as<T: ToSchema>(self, status: u16, kind: &str, says: &str) -> Self {
+    pub(super) fn typed_response<T: ToSchema>(self, status: u16, kind: &str, says: &str) -> Self {
         let content = ContentBuilder::new().schema(Some(self.of.schema::<T>())).build();
-        self.answer(status, says, |answer| answer.content(kind, content))
+        self.add_response(status, says, |answer| answer.content(kind, content))
     }
 
     /// An answer that has no schema of ours.
-    pub(super) fn shows(self, status: u16, kind: &str, says: &str) -> Self {
+    pub(super) fn raw_response(self, status: u16, kind: &str, says: &str) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).build();
         let content = ContentBuilder::new().schema(Some(text)).build();
-        self.answer(status, says, |answer| answer.content(kind, content))
+        self.add_response(status, says, |answer| answer.content(kind, content))
     }
 
     /// An answer without a body.
-    pub(super) fn says(self, status: u16, says: &str) -> Self {
-        self.answer(status, says, |answer| answer)
+    pub(super) fn empty_response(self, status: u16, says: &str) -> Self {
+        self.add_response(status, says, |answer| answer)
     }
 
-    fn answer(
+    fn add_response(
         mut self,
         status: u16,
         says: &str,
@@ -267,26 +267,26 @@ impl PathOperation<'_> {
         self
     }
 
-    pub(super) fn fails(mut self, words: &[ApiErrorCode]) -> Self {
+    pub(super) fn error_responses(mut self, words: &[ApiErrorCode]) -> Self {
         self.faults.extend(words);
         self
     }
 
     /// The refusals of the request path.
-    pub(super) fn refuses(mut self, reasons: &[Reason]) -> Self {
+    pub(super) fn refusal_responses(mut self, reasons: &[Reason]) -> Self {
         self.refusals.extend(reasons);
         self
     }
 
-    pub(super) fn end(mut self) {
+    pub(super) fn finish(mut self) {
         let faults = std::mem::take(&mut self.faults);
         let faults = faults.into_iter().map(|word| {
             let name = json!(word).as_str().unwrap_or_default().to_owned();
-            (word.status().as_u16(), name, said(word))
+            (word.status().as_u16(), name, error_description(word))
         });
         for (status, (reasons, says)) in by_status(faults) {
             let content = with_reason(self.of.schema::<ApiErrorBody>(), reasons);
-            self = self.answer(status, &says, |answer| answer.content(JSON, content));
+            self = self.add_response(status, &says, |answer| answer.content(JSON, content));
         }
         let refusals = std::mem::take(&mut self.refusals);
         let refusals = refusals.into_iter().map(|reason| {
@@ -294,7 +294,7 @@ impl PathOperation<'_> {
         });
         for (status, (reasons, says)) in by_status(refusals) {
             let content = with_reason(self.of.schema::<Problem>(), reasons);
-            self = self.answer(status, &says, |answer| answer.content(PROBLEM, content));
+            self = self.add_response(status, &says, |answer| answer.content(PROBLEM, content));
         }
         let answers = self.answers.into_iter();
         let written = answers
@@ -329,7 +329,7 @@ fn with_reason(body: Ref, reasons: Vec<String>) -> Content {
     ContentBuilder::new().schema(Some(Schema::AllOf(body))).build()
 }
 
-fn said(word: ApiErrorCode) -> &'static str {
+fn error_description(word: ApiErrorCode) -> &'static str {
     match word {
         ApiErrorCode::Host => "the listener does not have that name",
         ApiErrorCode::CrossOrigin => "a page of another origin may change nothing",

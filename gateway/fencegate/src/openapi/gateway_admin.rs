@@ -15,13 +15,13 @@ use crate::admin::{
 const DESCRIPTION: &str = "What the admin listener of a gateway tells and does. `gateway/API.md` describes it for people: who gets in, \
                     how keys are called, and what breaking a lock does to safety. The pages for people are not described here.";
 
-pub(super) fn described() -> ApiDocument {
+pub(super) fn document() -> ApiDocument {
     let mut api =
         ApiDocument::new("The admin API of a Fencegate gateway", "http://127.0.0.1:9901", DESCRIPTION);
     probes(&mut api);
     locks(&mut api);
     leases(&mut api);
-    others(&mut api);
+    other_paths(&mut api);
     commands(&mut api);
     api
 }
@@ -29,77 +29,82 @@ pub(super) fn described() -> ApiDocument {
 fn probes(api: &mut ApiDocument) {
     api.get("/live", "live", "All threads on which requests and locks depend turn.")
         .open()
-        .shows(200, "text/plain", "They do.")
-        .shows(503, "text/plain", "One has not turned for five seconds, or has ended, and which.")
-        .end();
+        .raw_response(200, "text/plain", "They do.")
+        .raw_response(503, "text/plain", "One has not turned for five seconds, or has ended, and which.")
+        .finish();
     api.get("/ready", "ready", "A lock could be granted now. Services and guards are not asked.")
         .open()
-        .shows(200, "text/plain", "It could.")
-        .shows(503, "text/plain", "No lock could be granted, and why.")
-        .end();
+        .raw_response(200, "text/plain", "It could.")
+        .raw_response(503, "text/plain", "No lock could be granted, and why.")
+        .finish();
     api.get("/metrics", "metrics", "The metrics, for Prometheus.")
-        .shows(200, "text/plain", "All families, in the text format of Prometheus.")
-        .end();
+        .raw_response(200, "text/plain", "All families, in the text format of Prometheus.")
+        .finish();
     api.get("/jwks.json", "ticketKeys", "The public keys of our tickets, for guards to fetch.")
         .open()
-        .tells_as::<JwkSet>(200, "application/jwk-set+json", "A JSON Web Key Set (RFC 7517).")
-        .fails(&[ApiErrorCode::NotFound])
-        .end();
+        .typed_response::<JwkSet>(200, "application/jwk-set+json", "A JSON Web Key Set (RFC 7517).")
+        .error_responses(&[ApiErrorCode::NotFound])
+        .finish();
 }
 
 fn locks(api: &mut ApiDocument) {
     api.get("/api/v1/locks", "locks", "The keys that this gateway holds or waits for.")
-        .asks::<LockListQuery>()
-        .tells::<Locks>(200, "A page of the list.")
-        .fails(&[ApiErrorCode::Changed])
-        .end();
+        .query_params::<LockListQuery>()
+        .json_response::<Locks>(200, "A page of the list.")
+        .error_responses(&[ApiErrorCode::Changed])
+        .finish();
     api.get("/api/v1/locks/{key}", "lock", "One key: here, and in ZooKeeper with the nodes of all gateways.")
-        .named("key", KEY_DESCRIPTION)
-        .tells::<LockDetail>(200, "The holders and waiters of the key.")
-        .fails(&[ApiErrorCode::Malformed, ApiErrorCode::NotFound, ApiErrorCode::Changed])
-        .end();
+        .path_param("key", KEY_DESCRIPTION)
+        .json_response::<LockDetail>(200, "The holders and waiters of the key.")
+        .error_responses(&[ApiErrorCode::Malformed, ApiErrorCode::NotFound, ApiErrorCode::Changed])
+        .finish();
     api.post("/api/v1/locks/{key}/break", "breakLock", "Removes the lock node of whoever holds the key.")
-        .named("key", KEY_DESCRIPTION)
-        .given::<Breaking>()
-        .tells::<BrokenLock>(200, "The nodes that were removed.")
-        .fails(&[ApiErrorCode::Confirm, ApiErrorCode::Changed, ApiErrorCode::Force, ApiErrorCode::Away])
-        .end();
+        .path_param("key", KEY_DESCRIPTION)
+        .required_body::<Breaking>()
+        .json_response::<BrokenLock>(200, "The nodes that were removed.")
+        .error_responses(&[
+            ApiErrorCode::Confirm,
+            ApiErrorCode::Changed,
+            ApiErrorCode::Force,
+            ApiErrorCode::Away,
+        ])
+        .finish();
 }
 
 fn leases(api: &mut ApiDocument) {
     api.get("/api/v1/leases", "leases", "The leases of this gateway that are not over, the oldest first.")
-        .asks::<LeaseListQuery>()
-        .tells::<LeasesTold>(200, "A page of them.")
-        .fails(&[ApiErrorCode::Changed])
-        .end();
+        .query_params::<LeaseListQuery>()
+        .json_response::<LeasesTold>(200, "A page of them.")
+        .error_responses(&[ApiErrorCode::Changed])
+        .finish();
     api.get(
         "/api/v1/leases/{reference}",
         "lease",
         "One lease of this gateway, also for a while after its end.",
     )
-    .named_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
-    .tells::<LeaseTold>(200, "The lease.")
-    .fails(&[ApiErrorCode::NotFound])
-    .end();
+    .path_param_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
+    .json_response::<LeaseTold>(200, "The lease.")
+    .error_responses(&[ApiErrorCode::NotFound])
+    .finish();
     api.post(
         "/api/v1/leases/{reference}/revoke",
         "revokeLease",
         "Asks the client of a lease to give it back.",
     )
-    .named_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
-    .given::<AskingBack>()
-    .tells::<LeaseTold>(200, "The client sees the reason when it renews or watches.")
-    .fails(&[ApiErrorCode::NotFound, ApiErrorCode::Changed])
-    .end();
+    .path_param_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
+    .required_body::<AskingBack>()
+    .json_response::<LeaseTold>(200, "The client sees the reason when it renews or watches.")
+    .error_responses(&[ApiErrorCode::NotFound, ApiErrorCode::Changed])
+    .finish();
     api.post("/api/v1/leases/{reference}/break", "breakLease", "Ends a lease without its client.")
-        .named_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
-        .given::<BreakingLease>()
-        .tells::<LeaseTold>(
+        .path_param_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
+        .required_body::<BreakingLease>()
+        .json_response::<LeaseTold>(
             200,
             "The lease is over. Its keys are released when the promise to its client is over, too.",
         )
-        .fails(&[ApiErrorCode::Confirm, ApiErrorCode::NotFound, ApiErrorCode::Changed])
-        .end();
+        .error_responses(&[ApiErrorCode::Confirm, ApiErrorCode::NotFound, ApiErrorCode::Changed])
+        .finish();
 }
 
 const REFERENCE: &str = "^[0-9a-f]{16}$";
@@ -107,52 +112,52 @@ const REFERENCE_DESCRIPTION: &str = "The reference of the lease in lists and log
 
 const KEY_DESCRIPTION: &str = "The key, with `/` as `%2F`; or its number, where keys are not shown in plain.";
 
-fn others(api: &mut ApiDocument) {
+fn other_paths(api: &mut ApiDocument) {
     api.get(
         "/api/v1/contention",
         "contention",
         "The keys that requests waited for longest in the last minutes.",
     )
-    .asks::<HotKeyQuery>()
-    .tells::<Contention>(200, "The first keys.")
-    .end();
+    .query_params::<HotKeyQuery>()
+    .json_response::<Contention>(200, "The first keys.")
+    .finish();
     api.get("/api/v1/config", "config", "The plan in force, with all defaults, and without secrets.")
-        .tells::<Effective>(200, "The plan.")
-        .end();
+        .json_response::<Effective>(200, "The plan.")
+        .finish();
     api.get(
         "/api/v1/members",
         "members",
         "The gateways that are registered in ZooKeeper, and our own sessions.",
     )
-    .tells::<Members>(200, "All of them.")
-    .fails(&[ApiErrorCode::Away])
-    .end();
+    .json_response::<Members>(200, "All of them.")
+    .error_responses(&[ApiErrorCode::Away])
+    .finish();
     api.get("/api/v1/operations", "operations", "Operations whose outcome is unknown.")
-        .tells::<Operations>(200, "The first thousand.")
-        .fails(&[ApiErrorCode::Away])
-        .end();
+        .json_response::<Operations>(200, "The first thousand.")
+        .error_responses(&[ApiErrorCode::Away])
+        .finish();
     api.post(
         "/api/v1/operations/{reference}/resolve",
         "resolveOperation",
         "Records the outcome of an operation.",
     )
-    .named("reference", "The reference from the list of operations.")
-    .given::<ResolveAtGateway>()
-    .tells::<ResolvedOperation>(200, "The outcome is recorded.")
-    .fails(&[ApiErrorCode::NotFound, ApiErrorCode::Force, ApiErrorCode::Away])
-    .end();
+    .path_param("reference", "The reference from the list of operations.")
+    .required_body::<ResolveAtGateway>()
+    .json_response::<ResolvedOperation>(200, "The outcome is recorded.")
+    .error_responses(&[ApiErrorCode::NotFound, ApiErrorCode::Force, ApiErrorCode::Away])
+    .finish();
 }
 
 fn commands(api: &mut ApiDocument) {
     api.post("/api/v1/reload", "reload", "Reads the file of the policy again.")
-        .asks::<ReloadQuery>()
-        .tells::<ReloadReport>(200, "The file is in force, or would be.")
-        .tells::<ReloadReport>(422, "The file has mistakes, and nothing has changed.")
-        .fails(&[ApiErrorCode::Away])
-        .end();
+        .query_params::<ReloadQuery>()
+        .json_response::<ReloadReport>(200, "The file is in force, or would be.")
+        .json_response::<ReloadReport>(422, "The file has mistakes, and nothing has changed.")
+        .error_responses(&[ApiErrorCode::Away])
+        .finish();
     api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")
-        .tells::<DrainBegun>(202, "It is ending.")
-        .end();
+        .json_response::<DrainBegun>(202, "It is ending.")
+        .finish();
 }
 
 /// A JSON Web Key Set (RFC 7517, 5).

@@ -41,10 +41,10 @@ impl Outcome {
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Done, Self::Replayed, Self::NotDispatched, Self::Unknown]
             .into_iter()
-            .find(|outcome| outcome.word() == word)
+            .find(|outcome| outcome.as_str() == word)
     }
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Replayed => "replayed",
@@ -279,7 +279,7 @@ reasons! {
 
 impl Reason {
     /// The words by which a guard tells that it let nothing in, or how an earlier operation ended.
-    pub fn is_of_a_guard(self) -> bool {
+    pub fn is_guard_reason(self) -> bool {
         guard::Word::ALL.iter().any(|word| Self::from(Guard(*word)) == self)
     }
 }

@@ -11,32 +11,32 @@ use fencegate_policies::key::KeyError;
 use super::{Reason, Refusal, SourceError};
 
 impl Refusal {
-    fn translated(below: SourceError<'_>, detail: String) -> Self {
+    fn from_source(below: SourceError<'_>, detail: String) -> Self {
         Self::new(Reason::from(below), detail)
     }
 
-    pub fn of_key(bad: &KeyError) -> Self {
-        Self::translated(SourceError::Key(bad), bad.to_string())
+    pub fn from_key_error(bad: &KeyError) -> Self {
+        Self::from_source(SourceError::Key(bad), bad.to_string())
     }
 
     /// A refusal because of the name of an operation.
-    pub fn of_name(bad: &KeyError) -> Self {
-        Self::translated(SourceError::Name(bad), bad.to_string())
+    pub fn from_name_error(bad: &KeyError) -> Self {
+        Self::from_source(SourceError::Name(bad), bad.to_string())
     }
 
     /// `locked_status`: the status of the route for a key that another holder has.
-    pub fn of_lock(refused: &keeper::AcquireError, locked_status: u16) -> Self {
-        let refusal = Self::translated(SourceError::Lock(refused), refused.to_string());
+    pub fn from_lock_error(refused: &keeper::AcquireError, locked_status: u16) -> Self {
+        let refusal = Self::from_source(SourceError::Lock(refused), refused.to_string());
         match refused {
             keeper::AcquireError::Locked => refusal.with_status(locked_status),
-            keeper::AcquireError::Delayed(rest) => refusal.with_status(locked_status).after(*rest),
+            keeper::AcquireError::Delayed(rest) => refusal.with_status(locked_status).with_retry_after(*rest),
             _ => refusal,
         }
     }
 
     /// A refusal of a request that shows in which dispatch it was called.
-    pub fn of_call(refused: CallbackError) -> Self {
-        Self::translated(SourceError::Call(refused), refused.to_string())
+    pub fn from_callback_error(refused: CallbackError) -> Self {
+        Self::from_source(SourceError::Call(refused), refused.to_string())
     }
 }
 
@@ -48,13 +48,13 @@ impl From<responder::RequestRejection> for Refusal {
 
 impl From<once::AdmitOperationError> for Refusal {
     fn from(refused: once::AdmitOperationError) -> Self {
-        let refusal = Self::translated(SourceError::Once(&refused), refused.to_string());
+        let refusal = Self::from_source(SourceError::Once(&refused), refused.to_string());
         match refused {
             once::AdmitOperationError::Done { status: Some(status @ 400..) } => {
-                refusal.with_status(status).recorded(status)
+                refusal.with_status(status).with_recorded_status(status)
             }
-            once::AdmitOperationError::Done { status: Some(status) } => refusal.recorded(status),
-            once::AdmitOperationError::Unknown { reference } => refusal.about(reference),
+            once::AdmitOperationError::Done { status: Some(status) } => refusal.with_recorded_status(status),
+            once::AdmitOperationError::Unknown { reference } => refusal.with_reference(reference),
             _ => refusal,
         }
     }
@@ -62,7 +62,7 @@ impl From<once::AdmitOperationError> for Refusal {
 
 impl From<&guard::AdmitError> for Reason {
     fn from(refused: &guard::AdmitError) -> Self {
-        SourceError::Guard(refused.word()).into()
+        SourceError::Guard(refused.code()).into()
     }
 }
 
@@ -70,7 +70,7 @@ impl From<guard::AdmitError> for Refusal {
     fn from(refused: guard::AdmitError) -> Self {
         let refusal = Self::new(Reason::from(&refused), refused.to_string());
         match refused {
-            guard::AdmitError::OutcomeUnknown { reference } => refusal.about(reference),
+            guard::AdmitError::OutcomeUnknown { reference } => refusal.with_reference(reference),
             _ => refusal,
         }
     }
@@ -78,7 +78,7 @@ impl From<guard::AdmitError> for Refusal {
 
 impl From<&ConnectError> for Refusal {
     fn from(error: &ConnectError) -> Self {
-        Self::translated(error.into(), error.to_string())
+        Self::from_source(error.into(), error.to_string())
     }
 }
 
@@ -86,11 +86,11 @@ impl From<&ConnectError> for Refusal {
 mod tests {
     use super::*;
     use crate::trust::GuardIdentityError;
-    use fencegate_http::listen::farewell::words;
+    use fencegate_http::listen::farewell::encode_response;
 
     #[test]
     fn the_words_of_a_listener_are_those_of_every_other_refusal() {
-        let words = words(&Refusal::from(responder::RequestRejection::HeaderTooLarge).into_reply());
+        let words = encode_response(&Refusal::from(responder::RequestRejection::HeaderTooLarge).into_reply());
         let text = std::str::from_utf8(&words).expect("text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");

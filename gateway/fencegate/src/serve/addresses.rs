@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use fencegate_http::network::{
     bound::ListenAddr,
-    sockets::{reserved, shared_socket},
+    sockets::{listen_shared, reserve_address},
     taken_path::Takeover,
 };
 use fencegate_policies::plan::{self, BindAddress};
@@ -21,9 +21,9 @@ pub(crate) fn host_name() -> String {
 
 /// Binds the admin listener. `beside`: another gateway that is about to stop may listen there.
 pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, ProcessError> {
-    let bound = ListenAddr::take(&BindAddress::Tcp(address), takeover(beside));
+    let bound = ListenAddr::bind(&BindAddress::Tcp(address), takeover(beside));
     let listener = bound
-        .and_then(|_| shared_socket(address))
+        .and_then(|_| listen_shared(address))
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|source| ProcessError::Listen {
             listener: "admin".into(),
@@ -35,16 +35,20 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
 }
 
 /// Binds the address for other gateways before it is advertised. The workers listen there later.
-pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket, SocketAddr), ProcessError> {
+pub(super) fn bind_peer(
+    peer: &plan::PeerListener,
+    beside: bool,
+) -> Result<(Socket, SocketAddr), ProcessError> {
     let address = peer.address;
-    let kept = ListenAddr::take(&BindAddress::Tcp(address), takeover(beside)).and_then(|_| reserved(address));
+    let kept =
+        ListenAddr::bind(&BindAddress::Tcp(address), takeover(beside)).and_then(|_| reserve_address(address));
     let address = address.to_string();
     kept.map_err(|source| ProcessError::Listen { listener: siblings::NAME.into(), address, source })
 }
 
 /// Binds the public listener, for all workers.
-pub(super) fn public(listener: &plan::Listener, beside: bool) -> Result<ListenAddr, ProcessError> {
-    ListenAddr::take(&listener.address, takeover(beside)).map_err(|source| {
+pub(super) fn bind_public(listener: &plan::Listener, beside: bool) -> Result<ListenAddr, ProcessError> {
+    ListenAddr::bind(&listener.address, takeover(beside)).map_err(|source| {
         let (name, address) = (listener.name.clone(), listener.address.to_string());
         match listener.address {
             BindAddress::Tcp(_) => ProcessError::Listen { listener: name, address, source },

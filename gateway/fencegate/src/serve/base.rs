@@ -21,9 +21,10 @@ pub struct ProcessContext {
 }
 
 impl ProcessContext {
-    pub fn of(clock: SharedClock, metrics: Arc<Metrics>) -> Self {
-        let budget = Budget::of_this_process(metrics.buffered().clone());
-        let (drain, threads) = (CancellationToken::new(), ThreadMonitor::counted(metrics.hung_seconds()));
+    pub fn new(clock: SharedClock, metrics: Arc<Metrics>) -> Self {
+        let budget = Budget::for_process(metrics.buffered().clone());
+        let (drain, threads) =
+            (CancellationToken::new(), ThreadMonitor::with_counter(metrics.hung_seconds()));
         Self { clock, metrics, budget, drain, threads }
     }
 }

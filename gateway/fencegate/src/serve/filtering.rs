@@ -38,11 +38,15 @@ pub struct FilterRole {
 impl<N: Network> WorkerRole<N> for FilterRole {
     const ROLE: Role = Role::Filter;
 
-    fn stack(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+    fn pipeline(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerDeps { edition, parts, forward, .. } = bench;
         let FilterRole { clock_error, enforce, bypass } = shared.role.clone();
         let (clock, plan) = (shared.clock.clone(), Rc::new(edition.plan.clone()));
-        stack::filter(parts, filter::FilterDeps { clock, clock_error, enforce, bypass, plan }, forward)
+        stack::filter_pipeline(
+            parts,
+            filter::FilterDeps { clock, clock_error, enforce, bypass, plan },
+            forward,
+        )
     }
 }
 
@@ -51,25 +55,25 @@ impl<N: Network> WorkerRole<N> for FilterRole {
 /// # Errors
 /// A file or an address cannot be used, or the machine has no thread.
 pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
-    shown::keys_are(plan.serving.log.keys, key_secret::open(&plan.serving.log)?);
-    let base = ProcessContext::of(Arc::new(MachineClock), Metrics::of_filter());
-    let mut main = MainThread::begin(&base.threads)?;
-    let reception = BoundAdminListener::of(&plan.serving.admin, false, &base.metrics)?;
+    shown::set_key_redaction(plan.serving.log.keys, key_secret::load(&plan.serving.log)?);
+    let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_filter());
+    let mut main = MainThread::start(&base.threads)?;
+    let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
     let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
     let role = FilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
     let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
-    let shared = staff::shared(&plan.serving, &base, equipment)?;
+    let shared = staff::build_context(&plan.serving, &base, equipment)?;
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
     let staff = WorkerPool::start(shared)?;
-    let routes = admin::of_filter(base.metrics.clone(), base.threads.clone());
-    reception.open(routes, base.threads.clone().watched())?;
+    let routes = admin::filter_routes(base.metrics.clone(), base.threads.clone());
+    reception.open(routes, base.threads.clone().watch())?;
     info!(same_kernel = base.clock.boot_id().is_some(), "filter.opened");
-    let manager = ServiceNotifier::found();
+    let manager = ServiceNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
-            () = manager.told_when(|| true) => {}
-            () = manager.told_of_turns(&base.threads) => {}
-            () = until_the_end(&mut main.signals, certificates.as_deref(), &manager) => {}
+            () = manager.notify_ready_when(|| true) => {}
+            () = manager.run_watchdog(&base.threads) => {}
+            () = wait_shutdown(&mut main.signals, certificates.as_deref(), &manager) => {}
         }
     });
     main.drain(manager, &base, staff, plan.serving.listener.timeouts.drain);
@@ -79,7 +83,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
 }
 
 /// Returns when a signal demands the end. A filter reads its file once, as a guard does.
-async fn until_the_end(
+async fn wait_shutdown(
     signals: &mut Signals,
     certificates: Option<&Certificates>,
     manager: &ServiceNotifier,
@@ -87,6 +91,6 @@ async fn until_the_end(
     while signals.next().await == SignalAction::Reload {
         warn!("a filter does not read its file again");
         // Certificates that cannot be used are told in the log by whoever reads them.
-        manager.told_of(async { certificates.map(Certificates::reload) }).await;
+        manager.notify_reload(async { certificates.map(Certificates::reload) }).await;
     }
 }

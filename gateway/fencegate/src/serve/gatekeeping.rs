@@ -27,14 +27,14 @@ use crate::{key_secret, leases::taker::LeaseWorker, metrics::Metrics};
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
 /// back, the session closed. A second signal ends the process at once.
 pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessError> {
-    shown::keys_are(gateway.serving.log.keys, key_secret::open(&gateway.serving.log)?);
-    let base = ProcessContext::of(Arc::new(MachineClock), Metrics::of_gateway(&gateway));
+    shown::set_key_redaction(gateway.serving.log.keys, key_secret::load(&gateway.serving.log)?);
+    let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_gateway(&gateway));
     let servers = sessions::servers(&gateway, &base)?;
-    let mut main = MainThread::begin(&base.threads)?;
-    let reception = BoundAdminListener::of(&gateway.serving.admin, options.beside, &base.metrics)?;
-    let belongings = ProcessResources::taken(&gateway, &options, &base.metrics)?;
+    let mut main = MainThread::start(&base.threads)?;
+    let reception = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &base.metrics)?;
+    let belongings = ProcessResources::acquire(&gateway, &options, &base.metrics)?;
     let page = reception.page(&gateway.serving.admin)?;
-    let mut made = GatewayParts::of(&gateway, &options, (&base, &belongings), page, Sockets)?;
+    let mut made = GatewayParts::assemble(&gateway, &options, (&base, &belongings), page, Sockets)?;
     let ProcessResources { memory, name, kept, .. } = belongings;
 
     let mut sessions = SessionThread::start(std::mem::take(&mut made.desks), servers, &base.threads)?;
@@ -43,23 +43,24 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let staff = WorkerPool::start(shared.clone())?;
     drop(kept);
 
-    let commands = operators::let_in(reception, name, &base, shared.role.clone(), made.in_force.clone())?;
+    let commands =
+        operators::start_admin(reception, name, &base, shared.role.clone(), made.in_force.clone())?;
     let (watch, file) = (options.watch, options.file);
-    let mut reloads = ReloadLoop::of(made.reloader(file, gateway, staff.turns()), watch);
+    let mut reloads = ReloadLoop::new(made.reloader(file, gateway, staff.update_senders()), watch);
     let in_force = made.in_force.clone();
     // It would keep open what spans are sent by, and the end of the process waits for the last of them.
     drop(made);
-    let manager = ServiceNotifier::found();
+    let manager = ServiceNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
-            () = reloads.until_the_end(&mut main.signals, commands, &manager) => Ok(()),
-            () = manager.told_when(|| keeper.is_ready()) => Ok(()),
-            () = manager.told_of_turns(&base.threads) => Ok(()),
+            () = reloads.run(&mut main.signals, commands, &manager) => Ok(()),
+            () = manager.notify_ready_when(|| keeper.is_ready()) => Ok(()),
+            () = manager.run_watchdog(&base.threads) => Ok(()),
             _ = &mut sessions.end => Err(ProcessError::SessionEnded),
         }
     })?;
 
-    nameplate.leaves();
+    nameplate.set_leaving();
     let patience = in_force.plan().serving.listener.timeouts.drain;
     let left = main.drain(manager, &base, staff, patience);
     if left > 0 {

@@ -45,11 +45,11 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
             None => Ok(filtering::run(plan, options.workers)?),
         };
     }
-    let secret = key_secret::open(&plan.serving.log).map_err(ProcessError::from)?;
-    shown::keys_are(plan.serving.log.keys, secret);
-    let base = ProcessContext::of(Arc::new(MachineClock), Metrics::of_guard());
-    let mut main = MainThread::begin(&base.threads)?;
-    let reception = BoundAdminListener::of(&plan.serving.admin, false, &base.metrics)?;
+    let secret = key_secret::load(&plan.serving.log).map_err(ProcessError::from)?;
+    shown::set_key_redaction(plan.serving.log.keys, secret);
+    let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_guard());
+    let mut main = MainThread::start(&base.threads)?;
+    let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
     let tickets = plan.tickets.as_ref().map(|from| TicketKeySource::open(from, &main.runtime)).transpose()?;
     let Some(GuardWithStore { guard, store }) =
         GuardWithStore::open(plan, options.init.as_ref(), &base, &mut main)?
@@ -59,25 +59,25 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     };
 
     let tried_with = tickets.as_ref().map(TicketKeySource::verifier);
-    let shared = assembled(plan, &base, guard.clone(), tried_with, options.workers)?;
+    let shared = assemble(plan, &base, guard.clone(), tried_with, options.workers)?;
     let unbelieved = shared.role.unbelieved.clone();
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
-    let fleet = shared.edition.fleets.fleet(UpstreamId(0)).clone();
+    let fleet = shared.edition.fleets.get(UpstreamId(0)).clone();
     let staff = WorkerPool::start(shared)?;
 
-    let end = operators::let_in(reception, plan, &base, (guard.clone(), unbelieved))?;
-    let manager = ServiceNotifier::found();
+    let end = operators::start_admin(reception, plan, &base, (guard.clone(), unbelieved))?;
+    let manager = ServiceNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
-            () = manager.told_when(|| guard.lets_in()) => Ok(()),
-            () = manager.told_of_turns(&base.threads) => Ok(()),
-            () = until_the_end(&mut main.signals, certificates.as_deref(), &manager) => Ok(()),
+            () = manager.notify_ready_when(|| guard.is_admitting()) => Ok(()),
+            () = manager.run_watchdog(&base.threads) => Ok(()),
+            () = wait_shutdown(&mut main.signals, certificates.as_deref(), &manager) => Ok(()),
             () = end.cancelled() => Ok(()),
-            failed = guard.store_failed() => Err(GuardProcessError::StoreFailed(failed)),
+            failed = guard.wait_for_store_failure() => Err(GuardProcessError::StoreFailed(failed)),
             // Its failures are those of the store, which are seen above.
-            () = guard.tend() => Ok(()),
-            () = asking::ask_what_is_in_doubt(&Sockets, &fleet, &guard) => Ok(()),
-            () = key_source::kept_current(tickets.as_ref()) => Ok(()),
+            () = guard.run_background() => Ok(()),
+            () = asking::probe_unknown_outcomes(&Sockets, &fleet, &guard) => Ok(()),
+            () = key_source::keep_current(tickets.as_ref()) => Ok(()),
         }
     })?;
 
@@ -85,9 +85,9 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     if left > 0 {
         warn!(left, "guard.left_in_doubt");
     }
-    opening::leave(&guard)?;
+    opening::flush(&guard)?;
     tellers.finish();
-    opening::closed(store);
+    opening::join_store_thread(store);
     info!("stopped");
     Ok(())
 }
@@ -96,20 +96,20 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
 ///
 /// # Errors
 /// A file cannot be used, or the machine has no thread for what looks after the endpoint.
-pub fn assembled(
+pub fn assemble(
     plan: &plan::GuardPlan,
     base: &ProcessContext,
     guard: Arc<Guard>,
     tickets: Option<Arc<Verifier>>,
     workers: usize,
 ) -> Result<WorkerContext<GuardRole>, ProcessError> {
-    let role = GuardRole::of(plan, guard, tickets);
+    let role = GuardRole::new(plan, guard, tickets);
     let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
-    staff::shared(&plan.serving, base, equipment)
+    staff::build_context(&plan.serving, base, equipment)
 }
 
 /// Returns when a signal demands the end. A guard reads its file once: marks and journal are kept by what stands in it.
-async fn until_the_end(
+async fn wait_shutdown(
     signals: &mut Signals,
     certificates: Option<&Certificates>,
     manager: &ServiceNotifier,
@@ -117,6 +117,6 @@ async fn until_the_end(
     while signals.next().await == SignalAction::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
         // Certificates that cannot be used are told in the log by whoever reads them.
-        manager.told_of(async { certificates.map(Certificates::reload) }).await;
+        manager.notify_reload(async { certificates.map(Certificates::reload) }).await;
     }
 }

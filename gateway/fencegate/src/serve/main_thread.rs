@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use tracing::{error, info};
 
 use super::{base::ProcessContext, notify::ServiceNotifier, signals::Signals, staff::WorkerPool};
-use crate::threads::{ThreadMonitor, ThreadRole, lived_through};
+use crate::threads::{ThreadMonitor, ThreadRole, sleep_running};
 
 /// The longest time from the end of the drain to the end of the process.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,10 +20,10 @@ pub(super) struct MainThread {
 
 impl MainThread {
     /// Registers for signals: from here on none of them kills the process.
-    pub(super) fn begin(threads: &ThreadMonitor) -> io::Result<Self> {
+    pub(super) fn start(threads: &ThreadMonitor) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.spawn(threads.joined(ThreadRole::Main));
-        let signals = Signals::heard_on(&runtime)?;
+        runtime.spawn(threads.register(ThreadRole::Main));
+        let signals = Signals::register(&runtime)?;
         Ok(Self { runtime, signals })
     }
 
@@ -37,26 +37,26 @@ impl MainThread {
         patience: Duration,
     ) -> usize {
         info!("draining");
-        manager.stopping();
+        manager.notify_stopping();
         base.drain.cancel();
-        base.threads.allow_end();
+        base.threads.allow_exit();
         let (Self { runtime, signals }, threads) = (self, base.threads.clone());
         let ends = async move {
             tokio::select! {
-                () = signals.give_up_at_the_second() => (),
-                () = manager.told_of_turns(&threads) => (),
-                () = give_up_after(patience + EXIT_TIMEOUT, &threads) => (),
+                () = signals.exit_on_second_signal() => (),
+                () = manager.run_watchdog(&threads) => (),
+                () = exit_after(patience + EXIT_TIMEOUT, &threads) => (),
             }
         };
         thread::spawn(move || runtime.block_on(ends));
-        staff.ended()
+        staff.join()
     }
 }
 
 /// Stops the process if it still runs then. Connections to services are reset by that, as after a kill.
-async fn give_up_after(patience: Duration, threads: &ThreadMonitor) {
-    lived_through(patience).await;
-    let hung = threads.not_turning();
+async fn exit_after(patience: Duration, threads: &ThreadMonitor) {
+    sleep_running(patience).await;
+    let hung = threads.not_ready();
     let hung = hung.as_deref().unwrap_or("a thread has not ended");
     error!("FG0552: {hung}, and the drain is long over: stopping at once; locks go by the session timeout");
     flush_stderr();

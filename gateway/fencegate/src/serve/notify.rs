@@ -38,7 +38,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl ServiceNotifier {
     /// The address in `NOTIFY_SOCKET`: a path, or an abstract name behind `@`.
-    pub(super) fn found() -> Self {
+    pub(super) fn from_env() -> Self {
         let named = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         let address = named.and_then(|name| match address(&name) {
             Ok(address) => Some(address),
@@ -53,51 +53,51 @@ impl ServiceNotifier {
     }
 
     /// Waits until `is_ready`, and reports the end of the start. Never returns.
-    pub(super) async fn told_when(&self, is_ready: impl Fn() -> bool) {
+    pub(super) async fn notify_ready_when(&self, is_ready: impl Fn() -> bool) {
         if self.address.is_some() {
             while !is_ready() {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
             self.started.store(true, Ordering::Relaxed);
-            self.tell("READY=1");
+            self.send("READY=1");
         }
         std::future::pending().await
     }
 
     /// Reports the begin and the end of `reload`. During the start nothing is reported, because `READY=1` would end
     /// the start.
-    pub(super) async fn told_of<R>(&self, reload: impl Future<Output = R>) -> R {
+    pub(super) async fn notify_reload<R>(&self, reload: impl Future<Output = R>) -> R {
         let told = self.started.load(Ordering::Relaxed);
         if told {
-            self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic().as_micros()));
+            self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic().as_micros()));
         }
         let reloaded = reload.await;
         if told {
-            self.tell("READY=1");
+            self.send("READY=1");
         }
         reloaded
     }
 
     /// Reports that all of `threads` still run, twice within the watchdog's time. Never returns.
-    pub(super) async fn told_of_turns(&self, threads: &ThreadMonitor) {
+    pub(super) async fn run_watchdog(&self, threads: &ThreadMonitor) {
         if let Some(within) = self.watchdog {
             let mut due = interval(within / 2);
             due.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 due.tick().await;
-                threads.turned().await;
-                self.tell("WATCHDOG=1");
+                threads.wait_all_alive().await;
+                self.send("WATCHDOG=1");
             }
         }
         std::future::pending().await
     }
 
     /// Reports the drain: requests in progress are finished, and nothing new is begun.
-    pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1");
+    pub(super) fn notify_stopping(&self) {
+        self.send("STOPPING=1");
     }
 
-    fn tell(&self, state: &str) {
+    fn send(&self, state: &str) {
         let Some(address) = &self.address else { return };
         let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(state.as_bytes(), address));
         if let Err(error) = sent {

@@ -47,8 +47,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl PlanPublisher {
     /// Of a process that has published this plan.
-    pub fn of(nameplate: LocalMember, agreement: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
-        let now = PlanDigest::of(&gateway.serving, gateway.leases.as_ref());
+    pub fn new(nameplate: LocalMember, agreement: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
+        let now = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
         let told = PublishedState { latest: now.clone(), now, plans: 1 };
         Self { nameplate, agreement, told: Arc::new(Mutex::new(told)), waiting: None }
     }
@@ -56,25 +56,25 @@ impl PlanPublisher {
     /// `plan` is in force. `left`: terms in which requests began under locks that it does not know any more. Until they are
     /// over, others have to give way to those locks; what takes the same locks as before is told at once. `leases`: as they are taken
     /// over. Others have to give way to those that are there, each until its end, and no route waits for that.
-    pub fn turn_to(
+    pub fn publish(
         &mut self,
         plan: &Plan,
         leases: Option<&ConfigSwitchGuard<'_>>,
         left: Vec<Arc<KeyGeneration>>,
     ) {
-        let terms = leases.map(ConfigSwitchGuard::terms);
-        let next = PlanDigest::of(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
-        let held = leases.map(ConfigSwitchGuard::held).unwrap_or_default();
+        let terms = leases.map(ConfigSwitchGuard::settings);
+        let next = PlanDigest::from_plan(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
+        let held = leases.map(ConfigSwitchGuard::held_leases).unwrap_or_default();
         // Before anything else of it is told: a session that turns asks who is leased what.
-        self.agreement.leases(&next, keys(&held));
+        self.agreement.set_leases(&next, keys(&held));
         let (told, nameplate, agreement) =
             (self.told.clone(), self.nameplate.clone(), self.agreement.clone());
         let turn = {
             let mut told = lock(&told);
             told.latest = next.clone();
             told.plans += 1;
-            let now = told.now.until(&next);
-            told.tells(now, &nameplate);
+            let now = told.now.during_switch_to(&next);
+            told.set_published(now, &nameplate);
             told.plans
         };
         let before = self.waiting.take();
@@ -84,13 +84,13 @@ impl PlanPublisher {
                 before.await.ok();
             }
             for term in left {
-                term.over().await;
+                term.wait_finished().await;
             }
             {
                 let mut told = lock(&told);
                 // Another plan may have come since, and its own terms are not over yet.
-                let next = next.until(&told.latest).beside_leases_of(&told.now);
-                told.tells(next, &nameplate);
+                let next = next.during_switch_to(&told.latest).with_leases_of(&told.now);
+                told.set_published(next, &nameplate);
             }
             // The next plan's routes do not wait for leases.
             drop(tokio::spawn(forget_leases((told, nameplate, agreement), turn, held)));
@@ -114,10 +114,10 @@ async fn forget_leases(
                 return;
             }
             let keys = keys(&held);
-            let next = told.now.leaving_leases_to(&told.latest, &keys);
-            told.tells(next, &nameplate);
+            let next = told.now.without_leases_gone_in(&told.latest, &keys);
+            told.set_published(next, &nameplate);
             if held.len() < before {
-                agreement.leases(&told.latest, keys);
+                agreement.set_leases(&told.latest, keys);
             }
         }
         if held.is_empty() {
@@ -136,9 +136,9 @@ fn lock(told: &Mutex<PublishedState>) -> MutexGuard<'_, PublishedState> {
 }
 
 impl PublishedState {
-    fn tells(&mut self, next: PlanDigest, nameplate: &LocalMember) {
+    fn set_published(&mut self, next: PlanDigest, nameplate: &LocalMember) {
         if mem::replace(&mut self.now, next) != self.now {
-            nameplate.publishes_now(PlanPublication::of(self.now.to_bytes()));
+            nameplate.publish(PlanPublication::from_bytes(self.now.to_bytes()));
         }
     }
 }

@@ -35,14 +35,14 @@ pub(super) struct BoundAdminListener {
 impl BoundAdminListener {
     /// # Errors
     /// A file for TLS or that of the token cannot be used, or the address belongs to another process.
-    pub(super) fn of(
+    pub(super) fn bind(
         admin: &plan::AdminListener,
         beside: bool,
         metrics: &Metrics,
     ) -> Result<Self, ProcessError> {
-        let shown = |tls| Certificates::shown(tls, ListenerProtocols::Http1, metrics.clients());
+        let shown = |tls| Certificates::load(tls, ListenerProtocols::Http1, metrics.clients());
         let certificates = admin.tls.clone().map(shown).transpose().map_err(ProcessError::AdminTls)?;
-        let door = AdminAuth::of(admin)?;
+        let door = AdminAuth::new(admin)?;
         Ok(Self { listener: bind_admin(admin.address, beside)?, door, certificates })
     }
 
@@ -81,7 +81,7 @@ fn page(admin: &plan::AdminListener, port: u16, machine: String) -> Option<PageA
         IpAddr::V6(ours) => format!("[{ours}]"),
     });
     // What the door refuses leads nobody anywhere.
-    let host = CanonicalHost::parse(&host).ok().filter(|host| admin.is_meant_by(host))?;
+    let host = CanonicalHost::parse(&host).ok().filter(|host| admin.accepts_host(host))?;
     let scheme = if admin.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}:{port}/", host.name());
     Some(PageAddress { url, only_on: ours.is_loopback().then_some(machine) })

@@ -8,16 +8,16 @@ use fencegate_lock::{session::nameplate::LocalMember, tenures::keeper::LockManag
 use fencegate_policies::{
     difference::Difference, file, key::ResourceKey, plan::GatewayPlan, published::PlanDigest,
 };
-use fencegate_process::{clock::SharedClock, said::causes, shown};
+use fencegate_process::{clock::SharedClock, said::error_chain, shown};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use super::publishing::PlanPublisher;
 use crate::{
     admin::command::ReloadReport,
-    agreement::{FleetReport, PlanCompat, compared},
+    agreement::{FleetReport, PlanCompat, compare},
     edition::ActiveConfig,
-    in_force::{CurrentConfig, delays_in, site_in},
+    in_force::{CurrentConfig, plan_delays_key, site_in_plan},
     key_secret,
     leases::{LeaseSettings, LeaseTable},
     metrics::{Metrics, Reloaded},
@@ -63,17 +63,17 @@ impl Reloader {
     /// # Cancellation
     /// Not to be dropped: some workers would have the new plan and others the old one.
     pub async fn reload(&mut self, dry: bool) -> ReloadReport {
-        let mut report = self.read_again(dry).await;
+        let mut report = self.reload_policy(dry).await;
         if !dry {
             let bad = self.certificates.iter().filter_map(|certificates| certificates.reload().err());
-            report.said.extend(bad.map(|bad| format!("FG0510: {}", causes(&bad))));
-            self.metrics.reloaded(report.result);
+            report.said.extend(bad.map(|bad| format!("FG0510: {}", error_chain(&bad))));
+            self.metrics.record_reload(report.result);
         }
-        self.tell(&report, dry);
+        self.log_report(&report, dry);
         report
     }
 
-    async fn read_again(&mut self, dry: bool) -> ReloadReport {
+    async fn reload_policy(&mut self, dry: bool) -> ReloadReport {
         let refused = |said| ReloadReport {
             result: Reloaded::Refused,
             difference: Difference::default(),
@@ -88,11 +88,11 @@ impl Reloader {
         let Some(gateway) = told.plan else { return refused(said) };
         let difference = Difference::between(&self.gateway, &gateway);
         let same = difference.is_empty();
-        let difference = difference.since(&self.started, &gateway);
+        let difference = difference.with_restarts_since(&self.started, &gateway);
         let result = match (same, dry) {
             (true, _) => Reloaded::Unchanged,
             (false, true) => Reloaded::Dry,
-            (false, false) => match self.turn_to(gateway, &difference).await {
+            (false, false) => match self.apply(gateway, &difference).await {
                 Ok(()) => Reloaded::Applied,
                 Err(failed) => return refused(vec![failed]),
             },
@@ -102,28 +102,30 @@ impl Reloader {
 
     /// # Errors
     /// What cannot be used. Nothing has changed.
-    async fn turn_to(&mut self, gateway: GatewayPlan, difference: &Difference) -> Result<(), String> {
+    async fn apply(&mut self, gateway: GatewayPlan, difference: &Difference) -> Result<(), String> {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
-        let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| causes(&bad))?;
-        let secret = key_secret::open(&gateway.serving.log).map_err(|bad| causes(&bad))?;
-        let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
-        let site = |key: &ResourceKey| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key));
-        let turning = self.leases.as_ref().map(|leases| leases.may_turn_to(site)).transpose()?;
-        let turns = self.threads.joined_until(ThreadRole::Endpoints, fleets.over().clone());
+        let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
+        let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
+        let fleets =
+            old.fleets.next_plan(&plan, self.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
+        let site =
+            |key: &ResourceKey| Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key(&gateway, key));
+        let turning = self.leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
+        let turns = self.threads.register_until(ThreadRole::Endpoints, fleets.retired().clone());
         let looked_after = health::start(Sockets, &fleets, self.clock.clone(), self.guards.clone(), turns);
         looked_after.map_err(|failed| {
             fleets.retire();
             format!("start what looks after the endpoints: {failed}")
         })?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
-        shown::keys_are(gateway.serving.log.keys, secret);
+        shown::set_key_redaction(gateway.serving.log.keys, secret);
         if let Some(turning) = &turning {
-            turning.rekeys(&difference.rekeyed);
+            turning.mark_rekeyed(&difference.rekeyed);
         }
-        let (edition, openings) = ActiveConfig::after(&old, plan.clone(), fleets, &difference.rekeyed);
-        self.metrics.turn_to(&gateway);
-        self.in_force.expect(&gateway);
+        let (edition, openings) = ActiveConfig::successor(&old, plan.clone(), fleets, &difference.rekeyed);
+        self.metrics.apply_plan(&gateway);
+        self.in_force.add_plan_keys(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
             let (taken, took) = oneshot::channel();
             worker.send(ConfigUpdate { edition: edition.clone(), taken }).ok().map(|()| took)
@@ -132,21 +134,25 @@ impl Reloader {
         for took in taken.collect::<Vec<_>>() {
             took.await.ok();
         }
-        self.guards.keep(&plan.upstreams);
-        self.nameplate.says(gateway.fingerprint);
-        self.agreement.turn_to(&gateway);
+        self.guards.retain(&plan.upstreams);
+        self.nameplate.set_plan(gateway.fingerprint);
+        self.agreement.set_config(&gateway);
         // Whether there are leases at all needs a restart; until then what was in force stays.
         if let (Some(turning), Some(_)) = (&turning, &gateway.leases) {
-            turning.grants(terms);
+            turning.set_settings(terms);
         }
-        self.publisher.turn_to(&gateway.serving, turning.as_ref(), ActiveConfig::left(&old, &edition));
-        self.in_force.turn_to(gateway.clone(), edition.clone());
+        self.publisher.publish(
+            &gateway.serving,
+            turning.as_ref(),
+            ActiveConfig::dropped_generations(&old, &edition),
+        );
+        self.in_force.replace(gateway.clone(), edition.clone());
         drop(turning);
         old.fleets.retire();
         for opening in openings {
             let keeper = self.keeper.clone();
             tokio::spawn(async move {
-                opening.due().await;
+                opening.wait_predecessors().await;
                 keeper.close_all();
                 opening.open();
             });
@@ -160,19 +166,19 @@ impl Reloader {
         let told =
             PolicyFile::open(&self.file).map_err(|unreadable| unreadable.to_string())?.plan(file::load_in);
         let gateway = told.plan.ok_or_else(|| told.said.join("\n"))?;
-        let fleet = self.keeper.published().await.map_err(|untold| untold.to_string())?;
-        let file = PlanDigest::of(&gateway.serving, gateway.leases.as_ref());
-        Ok(compared(&file, &fleet.ours, &fleet.same, &fleet.others))
+        let fleet = self.keeper.published_plans().await.map_err(|untold| untold.to_string())?;
+        let file = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
+        Ok(compare(&file, &fleet.ours, &fleet.same, &fleet.others))
     }
 
-    fn tell(&self, report: &ReloadReport, dry: bool) {
+    fn log_report(&self, report: &ReloadReport, dry: bool) {
         let ReloadReport { result, difference, said, .. } = report;
         let file = self.file.display();
         match result {
             Reloaded::Refused => {
                 error!(%file, dry, said = said.join("\n"), "config.refused: the old plan stays in force")
             }
-            _ => tell(&file.to_string(), result.word(), difference),
+            _ => log_difference(&file.to_string(), result.as_str(), difference),
         }
         if !difference.forgets.is_empty() {
             let routes = difference.forgets.join(", ");
@@ -186,7 +192,7 @@ impl Reloader {
 }
 
 /// Logs one field for each kind of change.
-fn tell(file: &str, result: &str, difference: &Difference) {
+fn log_difference(file: &str, result: &str, difference: &Difference) {
     let Difference { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } = difference;
     let named = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
     info!(
@@ -216,14 +222,14 @@ pub struct FileWatcher {
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl FileWatcher {
-    pub fn of(file: PathBuf) -> Self {
+    pub fn new(file: PathBuf) -> Self {
         let known = std::fs::read(&file).ok();
         Self { file, seen: known.clone(), known }
     }
 
     /// Returns when the file has another content than before, and the same one in two looks. A file that is not there
     /// is about to come back.
-    pub async fn changed(&mut self) {
+    pub async fn wait_changed(&mut self) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let found = std::fs::read(&self.file).ok();

@@ -25,7 +25,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Call this before anything listens, so that all that begins can end in order.
-    pub(super) fn heard_on(runtime: &Runtime) -> io::Result<Self> {
+    pub(super) fn register(runtime: &Runtime) -> io::Result<Self> {
         let _context = runtime.enter();
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -35,7 +35,7 @@ impl Signals {
     }
 
     /// Returns at the next signal that demands the end.
-    async fn end(&mut self) {
+    async fn wait_end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => (),
             _ = self.interrupt.recv() => (),
@@ -53,8 +53,8 @@ impl Signals {
 
     /// During the drain: a further signal that asks for the end stops the process at once. Connections to services are
     /// reset by that, as after a kill.
-    pub(super) async fn give_up_at_the_second(mut self) {
-        self.end().await;
+    pub(super) async fn exit_on_second_signal(mut self) {
+        self.wait_end().await;
         warn!("second signal: stopping at once; locks go by the session timeout");
         // The line is in the queue of the log. A reader that stalls delays the end by a second at most.
         flush_stderr();

@@ -52,7 +52,7 @@ pub(super) struct WorkerPool {
 }
 
 /// The default number of workers.
-pub fn cores() -> usize {
+pub fn default_workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -60,7 +60,7 @@ pub fn cores() -> usize {
 ///
 /// # Errors
 /// A file of TLS cannot be used, or the machine has no thread.
-pub(super) fn shared<R>(
+pub(super) fn build_context<R>(
     plan: &Plan,
     base: &ProcessContext,
     equipment: WorkerPoolConfig<R>,
@@ -68,15 +68,15 @@ pub(super) fn shared<R>(
     let ProcessContext { clock, metrics, budget, drain, threads } = base;
     let WorkerPoolConfig { role, workers, beside, memory, ours } = equipment;
     let plan = Arc::new(plan.clone());
-    let fleets = Upstreams::of(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
+    let fleets = Upstreams::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
     let guards = Arc::new(GuardRegistry::new(memory));
-    let turning = threads.joined_until(ThreadRole::Endpoints, fleets.over().clone());
+    let turning = threads.register_until(ThreadRole::Endpoints, fleets.retired().clone());
     health::start(Sockets, &fleets, clock.clone(), guards.clone(), turning)?;
     let certificates =
         Certificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
     let tellers = TelemetrySinks::start(metrics)?;
     Ok(WorkerContext {
-        edition: ActiveConfig::first(plan, fleets),
+        edition: ActiveConfig::initial(plan, fleets),
         metrics: metrics.clone(),
         clock: clock.clone(),
         tellers,
@@ -102,8 +102,8 @@ impl WorkerPool {
     pub(super) fn start<R: WorkerRole<Sockets>>(shared: WorkerContext<R>) -> Result<Self, ProcessError> {
         let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
         let listeners = 1 + usize::from(shared.ours.is_some());
-        rlimit::suffice(plan.listener.limits.connections.saturating_mul(listeners));
-        let mut place = addresses::public(&plan.listener, shared.beside)?;
+        rlimit::warn_if_insufficient(plan.listener.limits.connections.saturating_mul(listeners));
+        let mut place = addresses::bind_public(&plan.listener, shared.beside)?;
         let mut staff = Self { threads: Vec::new(), turns: Vec::new() };
         for _ in 0..workers {
             let WorkerHandle { place: bound, thread, turns } = worker::start(Sockets, place, shared.clone())?;
@@ -120,17 +120,17 @@ impl WorkerPool {
         Ok(staff)
     }
 
-    pub(super) fn turns(&self) -> Vec<mpsc::UnboundedSender<ConfigUpdate>> {
+    pub(super) fn update_senders(&self) -> Vec<mpsc::UnboundedSender<ConfigUpdate>> {
         self.turns.clone()
     }
 
     /// Waits until all workers have ended. Returns how many exchanges they have left at work.
-    pub(super) fn ended(self) -> usize {
-        self.threads.into_iter().map(|worker| left_behind(worker.join())).sum()
+    pub(super) fn join(self) -> usize {
+        self.threads.into_iter().map(|worker| exchanges_left(worker.join())).sum()
     }
 }
 
-fn left_behind(worker: thread::Result<DrainOutcome>) -> usize {
+fn exchanges_left(worker: thread::Result<DrainOutcome>) -> usize {
     match worker {
         Ok(DrainOutcome::Clean) => 0,
         Ok(DrainOutcome::TimedOut { exchanges }) => {

@@ -80,7 +80,10 @@ pub struct WorkerDeps<N> {
 pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
     const ROLE: Role;
 
-    fn stack(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N, Self>;
+    fn pipeline(
+        shared: &WorkerContext<Self>,
+        bench: WorkerDeps<N>,
+    ) -> impl Handler<RawRequest> + use<N, Self>;
 }
 
 /// How a worker ended.
@@ -168,13 +171,13 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
             return DrainOutcome::Clean;
         }
     };
-    tokio::task::spawn_local(shared.threads.joined(ThreadRole::Requests));
+    tokio::task::spawn_local(shared.threads.register(ThreadRole::Requests));
     let idle = Rc::<siblings::PeerPool>::default();
     let looked_through = idle.clone();
-    tokio::task::spawn_local(async move { looked_through.tend().await });
+    tokio::task::spawn_local(async move { looked_through.evict_idle().await });
     let pool = Rc::new(Pool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
-    let (tended, bell) = (pool.clone(), shared.edition.fleets.bell());
-    tokio::task::spawn_local(async move { tended.tend(bell).await });
+    let (tended, bell) = (pool.clone(), shared.edition.fleets.subscribe());
+    tokio::task::spawn_local(async move { tended.run_sweeper(bell).await });
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
@@ -184,10 +187,13 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         Rc::new(Acceptor::new(listens, shared.certificates.clone(), places(), shared.drain.clone(), clients));
     let among = shared.ours.as_ref().map(|ours| {
         let (listens, certificates) = (ours.listener(listens), ours.certificates.clone());
-        Rc::new(Acceptor::new(&listens, certificates, places(), shared.drain.clone(), clients).turning_away())
+        Rc::new(
+            Acceptor::new(&listens, certificates, places(), shared.drain.clone(), clients)
+                .rejecting_when_full(),
+        )
     });
     let desks = PipelineFactory {
-        in_flight: ConcurrencyLimit::at_most(1),
+        in_flight: ConcurrencyLimit::new(1),
         shared,
         network,
         idle,
@@ -195,16 +201,16 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         running: running.clone(),
     };
     let edition = desks.shared.edition.clone();
-    let front = Frontend::new(desks.desk(&edition), R::ROLE, desks.shared.drain.clone());
+    let front = Frontend::new(desks.build(&edition), R::ROLE, desks.shared.drain.clone());
     let patience = Rc::new(Cell::new(edition.plan.listener.timeouts.drain));
     let (facing, asked, opens) = (front.clone(), patience.clone(), door.clone());
     let (ours, also) = (desks.shared.ours.clone(), among.clone());
     tokio::task::spawn_local(async move {
         while let Some(ConfigUpdate { edition, taken }) = turns.recv().await {
-            let begun = facing.turn_to(desks.desk(&edition));
-            opens.turn_to(&edition.plan.listener);
+            let begun = facing.replace_pipeline(desks.build(&edition));
+            opens.update_config(&edition.plan.listener);
             if let (Some(ours), Some(also)) = (&ours, &also) {
-                also.turn_to(&ours.listener(&edition.plan.listener));
+                also.update_config(&ours.listener(&edition.plan.listener));
             }
             asked.set(edition.plan.listener.timeouts.drain);
             begun.await;
@@ -214,7 +220,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
     });
     let to_gateways = async {
         if let (Some(among), Some(gateways)) = (among, gateways) {
-            among.serve::<N>(gateways, Rc::new(front.to_gateways()), &open).await;
+            among.serve::<N>(gateways, Rc::new(front.for_peers()), &open).await;
         }
     };
     join(door.serve::<N>(listener, Rc::new(front.clone()), &open), to_gateways).await;
@@ -235,7 +241,7 @@ fn listen<N: Network, R>(
         move |source| BindError { listener, address, source }
     };
     let listener = network.listen(place).map_err(deaf(public, place))?;
-    let place = listener.place().map_err(deaf(public, place))?;
+    let place = listener.listen_addr().map_err(deaf(public, place))?;
     let gateways = shared.ours.as_ref().map(|ours| {
         let place = ListenAddr::from(ours.address);
         network.listen(&place).map_err(deaf(siblings::NAME, &place))
@@ -256,14 +262,14 @@ struct PipelineFactory<N, R> {
 }
 
 impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
-    fn desk(&self, edition: &Arc<ActiveConfig>) -> PipelineInstance {
+    fn build(&self, edition: &Arc<ActiveConfig>) -> PipelineInstance {
         let WorkerContext { clock, guards, shares, budget, hop, workers, .. } = &self.shared;
         let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
         let limits = &edition.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
-        budget.turn_to(limits);
+        budget.update(limits);
         let parts = PipelineDeps {
-            in_flight: self.in_flight.now_at_most(share),
+            in_flight: self.in_flight.with_limit(share),
             per_client: ClientLimit { shares: shares.clone(), most: limits.per_client },
             hop: hop.clone(),
             budget: budget.clone(),
@@ -295,8 +301,8 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         });
         let (edition, pool, plan) = (edition.clone(), self.pool.clone(), edition.plan.clone());
         let bench = WorkerDeps { edition, parts, metrics: metrics.clone(), pool, forward, courier };
-        let audience = self.shared.tellers.audience(&plan.log);
-        PipelineInstance::new(R::stack(&self.shared, bench), metrics).telling(audience)
+        let audience = self.shared.tellers.sinks(&plan.log);
+        PipelineInstance::new(R::pipeline(&self.shared, bench), metrics).with_sinks(audience)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct ForwardedHeader {
 }
 
 /// Nothing is executed by it, whoever gets it: `OPTIONS *` asks the server itself.
-pub fn question(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
+pub fn challenge_request(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
     let mut http = Request::new(Body::empty());
     *http.method_mut() = Method::OPTIONS;
     *http.uri_mut() = Uri::from_static("*");
@@ -38,12 +38,12 @@ pub fn question(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
 }
 
 /// The answer to a [`question`], and of nothing else.
-pub fn proof(http: &Request<Body>, ours: &PeerSecret) -> Option<Reply> {
+pub fn challenge_response(http: &Request<Body>, ours: &PeerSecret) -> Option<Reply> {
     if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
         return None;
     }
-    let nonce = Nonce::parse(only(http.headers())?.strip_prefix("nonce=")?)?;
-    let said = format!("proof={}", ours.proof(&nonce).as_str());
+    let nonce = Nonce::parse(single_value(http.headers())?.strip_prefix("nonce=")?)?;
+    let said = format!("proof={}", ours.respond(&nonce).as_str());
     let mut reply = Response::new(Body::empty());
     *reply.status_mut() = StatusCode::NO_CONTENT;
     reply.headers_mut().insert(FENCING_FORWARDED, HeaderValue::from_str(&said).expect("hex digits"));
@@ -52,12 +52,12 @@ pub fn proof(http: &Request<Body>, ours: &PeerSecret) -> Option<Reply> {
 
 /// Who answers so knows the pass.
 pub fn is_proven(headers: &HeaderMap, pass: &PeerSecret, nonce: &Nonce) -> bool {
-    let said = only(headers).and_then(|line| line.strip_prefix("proof="));
-    said.is_some_and(|said| pass.proof(nonce).is(said))
+    let said = single_value(headers).and_then(|line| line.strip_prefix("proof="));
+    said.is_some_and(|said| pass.respond(nonce).matches(said))
 }
 
 /// The field, where it is there once.
-fn only(headers: &HeaderMap) -> Option<&str> {
+fn single_value(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(FENCING_FORWARDED).iter();
     lines.next().filter(|_| lines.next().is_none())?.to_str().ok()
 }
@@ -66,8 +66,8 @@ fn only(headers: &HeaderMap) -> Option<&str> {
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates.
-pub fn believed(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHeader> {
-    let line = only(presented)?;
+pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHeader> {
+    let line = single_value(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
     let pass = PeerSecret::parse(pass.strip_prefix("pass=")?).ok()?;
     if pass != *ours {
@@ -87,7 +87,7 @@ pub fn believed(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHea
 }
 
 /// What [`believed`] reads.
-pub fn told(pass: &PeerSecret, key: &str, left: Duration, certificate: Option<&str>, from: &str) -> String {
+pub fn encode(pass: &PeerSecret, key: &str, left: Duration, certificate: Option<&str>, from: &str) -> String {
     let certificate = certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
     format!("pass={}; key={key}; wait={}{certificate}; from={from}", pass.as_str(), left.as_millis())
 }
@@ -112,8 +112,8 @@ mod tests {
     fn only_a_question_is_answered_and_only_with_a_proof_of_our_pass() {
         let ours = PeerSecret::new(&SystemRandomness);
         let nonce = Nonce::new(&SystemRandomness);
-        let asked = || question("gw-1:9910", &nonce).expect("an address");
-        let answer = proof(&asked(), &ours).expect("answered");
+        let asked = || challenge_request("gw-1:9910", &nonce).expect("an address");
+        let answer = challenge_response(&asked(), &ours).expect("answered");
         assert!(is_proven(answer.headers(), &ours, &nonce));
         assert!(!is_proven(answer.headers(), &PeerSecret::new(&SystemRandomness), &nonce));
         assert!(!is_proven(answer.headers(), &ours, &Nonce::new(&SystemRandomness)));
@@ -121,24 +121,24 @@ mod tests {
         assert!(!is_proven(&HeaderMap::new(), &ours, &nonce));
         let mut other = asked();
         *other.method_mut() = Method::POST;
-        assert!(proof(&other, &ours).is_none());
+        assert!(challenge_response(&other, &ours).is_none());
         let mut other = asked();
         *other.uri_mut() = Uri::from_static("/pay/7");
-        assert!(proof(&other, &ours).is_none());
+        assert!(challenge_response(&other, &ours).is_none());
         let mut twice = asked();
         twice.headers_mut().append(FENCING_FORWARDED, HeaderValue::from_static("nonce="));
-        assert!(proof(&twice, &ours).is_none());
+        assert!(challenge_response(&twice, &ours).is_none());
     }
 
     #[test]
     fn what_is_told_with_the_pass_is_believed_and_nothing_else() {
         let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
-        let line = |pass| told(pass, "a;b=c,pass=x", Duration::from_millis(1500), None, "gw-1");
+        let line = |pass| encode(pass, "a;b=c,pass=x", Duration::from_millis(1500), None, "gw-1");
         let before = Instant::now();
-        let read = believed(&presented(&[&line(&ours)]), &ours).expect("believed");
+        let read = verify(&presented(&[&line(&ours)]), &ours).expect("believed");
         assert_eq!((&*read.from, &*read.key, &read.certificate), ("gw-1", "a;b=c,pass=x", &None));
-        let certified = told(&ours, "a", Duration::ZERO, Some("0f"), "gw-1");
-        let known = believed(&presented(&[&certified]), &ours).expect("believed");
+        let certified = encode(&ours, "a", Duration::ZERO, Some("0f"), "gw-1");
+        let known = verify(&presented(&[&certified]), &ours).expect("believed");
         assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", Some("0f")));
         assert!(read.until >= before + Duration::from_millis(1500));
         assert!(read.until <= Instant::now() + Duration::from_millis(1500));
@@ -155,10 +155,10 @@ mod tests {
             vec![format!("pass={hex}; key=a; wait=1; certificate=0f; gw")],
         ] {
             let lines: Vec<&str> = bad.iter().map(String::as_str).collect();
-            assert_eq!(believed(&presented(&lines), &ours), None, "{bad:?}");
+            assert_eq!(verify(&presented(&lines), &ours), None, "{bad:?}");
         }
         let long = format!("pass={hex}; key=a; wait={}; from=gw", u64::MAX);
-        let read = believed(&presented(&[&long]), &ours).expect("believed");
+        let read = verify(&presented(&[&long]), &ours).expect("believed");
         assert!(read.until <= Instant::now() + MAX_WAIT, "a wait without end");
     }
 
@@ -166,9 +166,9 @@ mod tests {
         #[test]
         fn what_is_told_is_what_is_believed(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
             let ours = PeerSecret::new(&SystemRandomness);
-            let line = told(&ours, &key, Duration::from_millis(wait), None, from.trim());
+            let line = encode(&ours, &key, Duration::from_millis(wait), None, from.trim());
             let before = Instant::now();
-            let read = believed(&presented(&[&line]), &ours).expect("believed");
+            let read = verify(&presented(&[&line]), &ours).expect("believed");
             prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));
             prop_assert!(read.until >= before + Duration::from_millis(wait).min(MAX_WAIT));
             prop_assert!(read.until <= Instant::now() + MAX_WAIT);
@@ -181,19 +181,19 @@ mod tests {
         ) {
             let ours = PeerSecret::new(&SystemRandomness);
             let headers = presented(&[&line]);
-            prop_assert_eq!(believed(&headers, &ours), None);
+            prop_assert_eq!(verify(&headers, &ours), None);
             prop_assert!(!is_proven(&headers, &ours, &Nonce::new(&SystemRandomness)));
-            let mut asked = question("gw-1:9910", &Nonce::new(&SystemRandomness)).expect("an address");
+            let mut asked = challenge_request("gw-1:9910", &Nonce::new(&SystemRandomness)).expect("an address");
             asked.headers_mut().insert(FENCING_FORWARDED, headers[FENCING_FORWARDED].clone());
             let nonce = line.strip_prefix("nonce=").and_then(Nonce::parse);
-            prop_assert_eq!(proof(&asked, &ours).is_some(), nonce.is_some());
+            prop_assert_eq!(challenge_response(&asked, &ours).is_some(), nonce.is_some());
         }
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {
                 let headers = HeaderMap::from_iter([(FENCING_FORWARDED, value)]);
-                prop_assert_eq!(believed(&headers, &PeerSecret::new(&SystemRandomness)), None);
+                prop_assert_eq!(verify(&headers, &PeerSecret::new(&SystemRandomness)), None);
             }
         }
     }

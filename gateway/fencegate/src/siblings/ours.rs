@@ -54,17 +54,19 @@ impl LocalPeer {
     ///
     /// # Errors
     /// The files for TLS cannot be used.
-    pub fn of(
+    pub fn new(
         peer: &plan::PeerListener,
         name: Arc<str>,
         bound: SocketAddr,
         metrics: &ClientMetrics,
         randomness: &dyn Randomness,
     ) -> Result<Self, PeerTlsError> {
-        let shown = |tls: &PeerTls| Certificates::shown(served(tls), ListenerProtocols::Http1, metrics);
+        let shown =
+            |tls: &PeerTls| Certificates::load(peer_server_tls(tls), ListenerProtocols::Http1, metrics);
         let certificates = peer.tls.as_ref().map(shown).transpose()?;
-        let secured = peer.tls.as_ref().map(|tls| followed(&asked(tls))).transpose()?;
-        let reach = PeerEndpoint { address: advertised(peer, bound), pass: PeerSecret::new(randomness) };
+        let secured = peer.tls.as_ref().map(|tls| load_and_follow(&peer_client_tls(tls))).transpose()?;
+        let reach =
+            PeerEndpoint { address: advertised_address(peer, bound), pass: PeerSecret::new(randomness) };
         Ok(Self { name, address: bound, reach, certificates, secured })
     }
 
@@ -87,14 +89,14 @@ impl LocalPeer {
 pub const NAME: &str = "peer";
 
 /// A listener on port 0 is advertised with the port that it got.
-fn advertised(peer: &plan::PeerListener, bound: SocketAddr) -> String {
+fn advertised_address(peer: &plan::PeerListener, bound: SocketAddr) -> String {
     match peer.advertise.rsplit_once(':') {
         Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
         _ => peer.advertise.clone(),
     }
 }
 
-fn served(tls: &PeerTls) -> ListenerTls {
+fn peer_server_tls(tls: &PeerTls) -> ListenerTls {
     ListenerTls {
         certificates: vec![tls.pair.clone()],
         client_auth: ClientAuth::Required(tls.ca_file.clone()),
@@ -102,13 +104,13 @@ fn served(tls: &PeerTls) -> ListenerTls {
     }
 }
 
-fn asked(tls: &PeerTls) -> plan::ClientTls {
+fn peer_client_tls(tls: &PeerTls) -> plan::ClientTls {
     let client = ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() };
     plan::ClientTls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
 }
 
 /// Follows changes of the certificate files, as long as somebody uses them.
-fn followed(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
+fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
     let secured = Arc::new(UpstreamTls::open(tls)?);
     let watched = Arc::downgrade(&secured);
     thread::Builder::new().name("peer-files".into()).spawn(move || follow(&watched))?;
@@ -117,7 +119,7 @@ fn followed(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
 
 fn follow(secured: &Weak<UpstreamTls>) {
     while let Some(secured) = secured.upgrade() {
-        match secured.refresh() {
+        match secured.reload_if_changed() {
             TlsReload::Unchanged => {}
             TlsReload::TakenOver => info!("peer.tls_files_taken_over"),
             TlsReload::Bad(bad) => {
@@ -143,7 +145,7 @@ mod tests {
         for (address, told) in [("127.0.0.1:0", "gw-1:4711"), ("127.0.0.1:9910", "gw-1:99")] {
             let address = address.parse().expect("an address");
             let peer = plan::PeerListener { address, advertise: "gw-1:99".into(), tls: None };
-            assert_eq!(advertised(&peer, bound), told);
+            assert_eq!(advertised_address(&peer, bound), told);
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct PeerOutcome {
 
 impl PeerOutcome {
     /// `None` for an answer that no gateway gives. Then nothing is known about the request.
-    pub fn read(headers: &HeaderMap) -> Option<Self> {
+    pub fn parse(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(FENCING_OUTCOME).iter();
         let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
         let mut parts = line.split(';').map(str::trim);
@@ -34,12 +34,12 @@ impl PeerOutcome {
 
     /// Nothing was dispatched, and another gateway may do better: this one does not hold the key, is in trouble, does not
     /// reach its upstream, or does not take what our own plan has taken.
-    pub fn is_its_own_trouble(&self) -> bool {
-        self.outcome == Outcome::NotDispatched && !self.reason.is_some_and(is_of_the_resource)
+    pub fn is_peer_failure(&self) -> bool {
+        self.outcome == Outcome::NotDispatched && !self.reason.is_some_and(is_resource_reason)
     }
 
     /// It does not reach what stands behind it. So may we, or not: who has no time left to find out passes this on.
-    pub fn is_of_its_upstream(&self) -> bool {
+    pub fn is_upstream_failure(&self) -> bool {
         matches!(self.reason, Some(Reason::UpstreamConnect | Reason::Guard | Reason::GuardSplit))
     }
 }
@@ -66,8 +66,8 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// True for a reason about the key or its client, which every gateway would give.
-fn is_of_the_resource(reason: Reason) -> bool {
-    reason.is_of_a_guard()
+fn is_resource_reason(reason: Reason) -> bool {
+    reason.is_guard_reason()
         || matches!(reason, Reason::DeadlockAvoided | Reason::StaleToken)
         || matches!(reason, Reason::LeaseForbidden | Reason::LeaseRequired)
         || matches!(reason, Reason::Locked | Reason::QueueFull | Reason::ClientLimit | Reason::Fenced)
@@ -87,7 +87,7 @@ mod tests {
         for line in lines {
             headers.append(FENCING_OUTCOME, HeaderValue::from_str(line).expect("a value"));
         }
-        PeerOutcome::read(&headers)
+        PeerOutcome::parse(&headers)
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
             ("unknown; reason=not-holder", false),
         ] {
             let told = read(&[line]).expect("of a gateway");
-            assert_eq!(told.is_its_own_trouble(), back, "{line}");
+            assert_eq!(told.is_peer_failure(), back, "{line}");
         }
     }
 
@@ -129,11 +129,11 @@ mod tests {
         };
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", HeaderValue::from_static("1"));
-        let mut whole = Response::new(Body::collected(Bytes::from_static(b"a"), Some(trailers)));
+        let mut whole = Response::new(Body::with_trailers(Bytes::from_static(b"a"), Some(trailers)));
         announce_trailers(&mut whole);
         assert_eq!(announced(&whole), ["x-sum"]);
         let (_feed, pieces) = tokio::sync::mpsc::channel(1);
-        let mut coming = Response::new(Body::piped(pieces));
+        let mut coming = Response::new(Body::from_channel(pieces));
         announce_trailers(&mut coming);
         assert!(announced(&coming).is_empty());
         coming.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc+proto"));
@@ -158,7 +158,7 @@ mod tests {
             let line = reason.map_or(line.clone(), |reason| format!("{line}; reason={reason}"));
             let first = line.split(';').next().unwrap_or_default().trim();
             match read(&[&line]) {
-                Some(told) if told.is_its_own_trouble() => prop_assert_eq!(first, "not-dispatched", "{}", line),
+                Some(told) if told.is_peer_failure() => prop_assert_eq!(first, "not-dispatched", "{}", line),
                 Some(told) => prop_assert_eq!(Outcome::parse(first), Some(told.outcome)),
                 None => prop_assert_eq!(Outcome::parse(first), None),
             }
@@ -168,7 +168,7 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(outcome: Vec<u8>, token: Vec<u8>) {
             let fields = [(FENCING_OUTCOME, outcome), (FENCING_TOKEN, token)];
             let values = fields.into_iter().filter_map(|(name, bytes)| Some((name, HeaderValue::from_bytes(&bytes).ok()?)));
-            if let Some(told) = PeerOutcome::read(&values.collect()) {
+            if let Some(told) = PeerOutcome::parse(&values.collect()) {
                 prop_assert_eq!(told.token, None, "no such bytes are a token");
             }
         }

@@ -69,12 +69,12 @@ impl PeerPool {
         let mut all = self.0.borrow_mut();
         let lying = all.get_mut(&way.address)?;
         let now = Instant::now();
-        lying.retain(|one| one.connection.is_usable() && now < one.until && one.pass == way.pass);
+        lying.retain(|one| one.connection.is_usable() && now < one.until && one.pass == way.secret);
         let ready = lying.iter().rposition(|one| one.connection.is_ready())?;
         Some(lying.swap_remove(ready))
     }
 
-    fn keep(&self, connection: Connection, way: &HolderRoute, keep: Duration) {
+    fn insert(&self, connection: Connection, way: &HolderRoute, keep: Duration) {
         let mut all = self.0.borrow_mut();
         if !connection.is_usable() || (all.len() >= MAX_PEERS && !all.contains_key(&way.address)) {
             return;
@@ -82,22 +82,22 @@ impl PeerPool {
         let lying = all.entry(way.address.clone()).or_default();
         if lying.len() < MAX_IDLE_PER_PEER {
             let since = Instant::now();
-            lying.push(IdleConnection { connection, pass: way.pass.clone(), since, until: since + keep });
+            lying.push(IdleConnection { connection, pass: way.secret.clone(), since, until: since + keep });
         }
     }
 
     /// Closes the connections of a way that leads nowhere any more.
-    pub fn forget(&self, way: &HolderRoute) {
+    pub fn close_idle(&self, way: &HolderRoute) {
         self.0.borrow_mut().remove(&way.address);
     }
 
     #[cfg(test)]
-    pub fn lying(&self) -> usize {
+    pub fn idle_count(&self) -> usize {
         self.0.borrow().values().map(Vec::len).sum()
     }
 
     /// Closes connections that were idle for too long, for ever.
-    pub async fn tend(&self) {
+    pub async fn evict_idle(&self) {
         loop {
             sleep(SWEEP_INTERVAL).await;
             let now = Instant::now();
@@ -127,22 +127,22 @@ impl<N: Network> DialOptions<'_, N> {
     ///
     /// # Cancellation
     /// A connection in progress is closed.
-    async fn reach(&self, way: &HolderRoute) -> io::Result<Connection> {
+    async fn connect_verified(&self, way: &HolderRoute) -> io::Result<Connection> {
         let proven = async {
             let mut connection = self.connect(way).await?;
-            prove(&mut connection, way).await?;
+            challenge(&mut connection, way).await?;
             Ok(connection)
         };
-        self.in_time(proven).await
+        self.with_timeout(proven).await
     }
 
     /// As [`Self::reach`], over a connection that has carried exchanges before. `None`: it was closed meanwhile.
-    async fn reach_again(&self, lying: IdleConnection, way: &HolderRoute) -> io::Result<Option<Connection>> {
+    async fn reuse(&self, lying: IdleConnection, way: &HolderRoute) -> io::Result<Option<Connection>> {
         let IdleConnection { mut connection, since, .. } = lying;
         if since.elapsed() < REVERIFY_AFTER {
             return Ok(Some(connection));
         }
-        match self.in_time(prove(&mut connection, way)).await {
+        match self.with_timeout(challenge(&mut connection, way)).await {
             Ok(()) => Ok(Some(connection)),
             Err(late) if late.kind() == io::ErrorKind::TimedOut => Err(late),
             Err(_) => Ok(None),
@@ -150,11 +150,11 @@ impl<N: Network> DialOptions<'_, N> {
     }
 
     /// Whether the process at the other end answers and proves who it is, over a new connection.
-    pub async fn is_there(&self, way: &HolderRoute) -> bool {
-        self.reach(way).await.is_ok()
+    pub async fn probe(&self, way: &HolderRoute) -> bool {
+        self.connect_verified(way).await.is_ok()
     }
 
-    async fn in_time<T>(&self, proven: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    async fn with_timeout<T>(&self, proven: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let longest = (self.left / 2).clamp(MIN_CONNECT_TIMEOUT, CONNECT_TIMEOUT);
         timeout(longest, proven).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
@@ -181,18 +181,18 @@ impl<N: Network> DialOptions<'_, N> {
 /// Asks who is there before anything of a client is written and before the pass is shown: another process may have
 /// got the address. Also, a gateway that takes no more connections, or refuses our certificate, first lets TCP and
 /// TLS succeed on our side. Only an answer shows that the next bytes will be read.
-async fn prove(connection: &mut Connection, way: &HolderRoute) -> io::Result<()> {
+async fn challenge(connection: &mut Connection, way: &HolderRoute) -> io::Result<()> {
     let nonce = Nonce::new(&SystemRandomness);
-    let question = field::question(&way.address, &nonce)
+    let question = field::challenge_request(&way.address, &nonce)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold"))?;
     let answer = connection.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
     let whole = answer.status() == StatusCode::NO_CONTENT && answer.body().is_end_stream();
-    if !whole || !field::is_proven(answer.headers(), &way.pass, &nonce) {
+    if !whole || !field::is_proven(answer.headers(), &way.secret, &nonce) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "who is there does not know the pass"));
     }
     drop(answer);
     // The gate counts bytes of requests from here on.
-    if connection.settled().await { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    if connection.wait_settled().await { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 /// A connection during an exchange. It is closed with this, unless it is given back.
@@ -206,7 +206,7 @@ pub struct PeerConnection {
 
 impl PeerConnection {
     /// `fresh`: use a new connection only.
-    pub async fn of<N: Network>(
+    pub async fn acquire<N: Network>(
         dialling: &DialOptions<'_, N>,
         idle: &Rc<PeerPool>,
         way: &HolderRoute,
@@ -214,12 +214,12 @@ impl PeerConnection {
     ) -> io::Result<Self> {
         let lying = if fresh { None } else { idle.take(way) };
         let again = match lying {
-            Some(lying) => dialling.reach_again(lying, way).await?,
+            Some(lying) => dialling.reuse(lying, way).await?,
             None => None,
         };
         let connection = match again {
             Some(connection) => connection,
-            None => dialling.reach(way).await?,
+            None => dialling.connect_verified(way).await?,
         };
         let keep = dialling.kept.min(IDLE_TIMEOUT);
         Ok(Self { connection: Some(connection), idle: idle.clone(), way: way.clone(), keep })
@@ -252,28 +252,28 @@ impl PeerConnection {
     }
 
     /// Stops writing. True if no byte was written since [`Self::send`].
-    pub fn give_up(&mut self) -> bool {
+    pub fn abort(&mut self) -> bool {
         let gate = &self.connection().gate;
         gate.shut(ShutReason::Abandoned);
-        gate.written() == 0
+        gate.written_bytes() == 0
     }
 
     /// Behind the last byte of the answer: keeps the connection for another exchange, once this one is over in both
     /// directions.
-    fn give_back(mut self) {
+    fn return_to_pool(mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         tokio::task::spawn_local(async move {
-            if matches!(timeout(UPLOAD_GRACE, connection.settled()).await, Ok(true)) {
+            if matches!(timeout(UPLOAD_GRACE, connection.wait_settled()).await, Ok(true)) {
                 connection.reused = true;
-                self.idle.keep(connection, &self.way, self.keep);
+                self.idle.insert(connection, &self.way, self.keep);
             }
         });
     }
 
     /// The body of an answer. At its end the connection goes back by itself.
-    pub fn body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
+    pub fn into_body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
         let lent = ReturnOnEnd(Some(self));
-        Body::from_answer((incoming, Version::HTTP_11), trailers, idle).telling(Box::new(lent))
+        Body::from_upstream((incoming, Version::HTTP_11), trailers, idle).with_observer(Box::new(lent))
     }
 }
 
@@ -281,9 +281,9 @@ impl PeerConnection {
 struct ReturnOnEnd(Option<PeerConnection>);
 
 impl Observer for ReturnOnEnd {
-    fn complete(&mut self) {
+    fn on_end(&mut self) {
         if let Some(lend) = self.0.take() {
-            lend.give_back();
+            lend.return_to_pool();
         }
     }
 }

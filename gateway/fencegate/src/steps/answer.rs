@@ -29,14 +29,14 @@ use crate::refusal::{Reason, Refusal};
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
 pub trait ExchangeObserver: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
-    async fn lapsed(&self);
+    async fn wait_lapsed(&self);
     /// An answer came in full. `body` is there if it was taken in full. The answer may be one that does not end the
     /// execution: see [`crate::notes::Notes::unfinished`].
-    async fn complete(self, head: &Parts, body: Option<&Bytes>);
+    async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
     /// The upstream has ended the answer in the middle.
-    fn broken(self);
+    fn on_broken(self);
     /// The gateway has ended the exchange, and the upstream may still be at work.
-    fn left(self);
+    fn on_abandoned(self);
     /// The keys, for the log.
     fn keys(&self) -> String;
 }
@@ -65,10 +65,10 @@ enum ReadResponseError {
 
 impl ReadResponseError {
     /// After a time limit of our own the upstream may still be at work.
-    fn ends(&self, keep: impl ExchangeObserver) {
+    fn notify(&self, keep: impl ExchangeObserver) {
         match self {
-            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.left(),
-            Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.broken(),
+            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.on_abandoned(),
+            Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.on_broken(),
         }
     }
 }
@@ -76,7 +76,7 @@ impl ReadResponseError {
 /// Takes the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
 /// the answer goes on to the client in pieces, as one that is too large does: the request was dispatched, so it
 /// cannot be refused.
-pub async fn take<K: ExchangeObserver>(
+pub async fn receive<K: ExchangeObserver>(
     reply: Reply,
     keep: K,
     bounds: ResponseLimits,
@@ -85,13 +85,13 @@ pub async fn take<K: ExchangeObserver>(
 ) -> Result<Reply, Refusal> {
     let (head, mut body) = reply.into_parts();
     failpoint::pass("after_answer_head");
-    if let Some(dug) = body.take_passage() {
+    if let Some(dug) = body.take_upgrade_handler() {
         let said = head.clone();
         running.spawn_local(async move {
             match dug.run(bounds.tunnel).await {
-                TunnelEnd::Closed => keep.complete(&said, None).await,
-                TunnelEnd::Broken => keep.broken(),
-                TunnelEnd::Cut(_) => keep.left(),
+                TunnelEnd::Closed => keep.on_complete(&said, None).await,
+                TunnelEnd::Broken => keep.on_broken(),
+                TunnelEnd::Cut(_) => keep.on_abandoned(),
             }
         });
         return Ok(Response::from_parts(head, body));
@@ -99,12 +99,12 @@ pub async fn take<K: ExchangeObserver>(
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let expected = announced.map_or(bounds.most, |length| length.min(bounds.most));
     let (mut pieces, mut trailers) = (ChunkBuffer::new(budget, expected), None);
-    while let Some(frame) = next(&mut body, &keep).await {
+    while let Some(frame) = next_frame(&mut body, &keep).await {
         let frame = match frame {
             Ok(frame) => frame,
             Err(why) => {
                 drop(body);
-                why.ends(keep);
+                why.notify(keep);
                 return Err(Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {why}")));
             }
         };
@@ -112,7 +112,7 @@ pub async fn take<K: ExchangeObserver>(
             Ok(Ok(())) if pieces.len() > bounds.most => None,
             Ok(Ok(())) => continue,
             Ok(Err(AddChunkError(piece))) => {
-                budget.metrics().answer_passed_on();
+                budget.metrics().record_unbuffered_response();
                 Some(piece)
             }
             Err(frame) => {
@@ -124,12 +124,12 @@ pub async fn take<K: ExchangeObserver>(
         let answer =
             LargeResponse { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
         running.spawn_local(answer.pipe((pieces, more), body, feed));
-        return Ok(Response::from_parts(head, Body::piped(piped)));
+        return Ok(Response::from_parts(head, Body::from_channel(piped)));
     }
-    body.settled().await;
+    body.wait_settled().await;
     let whole = pieces.into_bytes();
-    keep.complete(&head, Some(&whole)).await;
-    Ok(Response::from_parts(head, Body::collected(whole, trailers)))
+    keep.on_complete(&head, Some(&whole)).await;
+    Ok(Response::from_parts(head, Body::with_trailers(whole, trailers)))
 }
 
 /// Pieces of a large answer that wait for the client.
@@ -153,10 +153,10 @@ impl<K: ExchangeObserver> LargeResponse<K> {
         if let Err(why) = self.pump(begun, &mut rest, &mut feed).await {
             warn!(keys = self.keep.keys(), %why, "the answer broke off");
             drop(rest);
-            return why.ends(self.keep);
+            return why.notify(self.keep);
         }
-        rest.settled().await;
-        self.keep.complete(&self.head, None).await;
+        rest.wait_settled().await;
+        self.keep.on_complete(&self.head, None).await;
         if let Some(feed) = feed {
             // Fails if the client has left.
             feed.send(Chunk::End).await.ok();
@@ -179,7 +179,7 @@ impl<K: ExchangeObserver> LargeResponse<K> {
                 let by = self.by.min(Instant::now() + self.idle);
                 let sent = tokio::select! {
                     sent = timeout_at(by, client.send(Chunk::Frame(piece))) => sent,
-                    () = self.keep.lapsed() => return Err(ReadResponseError::ProofLost),
+                    () = self.keep.wait_lapsed() => return Err(ReadResponseError::ProofLost),
                 };
                 if sent.is_err() {
                     info!(keys = self.keep.keys(), "client too slow for its answer: the rest is thrown away");
@@ -189,18 +189,18 @@ impl<K: ExchangeObserver> LargeResponse<K> {
                 }
             }
             if more.is_none() {
-                frame = next(rest, &self.keep).await.transpose()?;
+                frame = next_frame(rest, &self.keep).await.transpose()?;
             }
         }
     }
 }
 
-async fn next<K: ExchangeObserver>(
+async fn next_frame<K: ExchangeObserver>(
     body: &mut Body,
     keep: &K,
 ) -> Option<Result<Frame<Bytes>, ReadResponseError>> {
     tokio::select! {
         frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
-        () = keep.lapsed() => Some(Err(ReadResponseError::ProofLost)),
+        () = keep.wait_lapsed() => Some(Err(ReadResponseError::ProofLost)),
     }
 }

@@ -32,7 +32,7 @@ use tracing::{error, info, warn};
 pub use self::admission::Admission;
 use self::{
     probe::ProbeAnswer,
-    replay::{again, kept_fields, unseen},
+    replay::{replay, replayable_fields, unseen_answer},
 };
 use super::answer::{self, ExchangeObserver, ResponseLimits};
 use crate::{
@@ -82,11 +82,13 @@ pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { request: Buffered(mut request), mut client } = request;
-    let Some(mut claimed) = request.claimed.take() else { return next.serve(permitted(request, None)).await };
+    let Some(mut claimed) = request.claimed.take() else {
+        return next.handle(authorize(request, None)).await;
+    };
     let ticket = claimed.ticket.take();
     let running = match checking.decide(&request, claimed, &mut client).await? {
         AdmissionDecision::Run(running) => *running,
-        AdmissionDecision::Replay(kept) => return again(kept, &request.notes),
+        AdmissionDecision::Replay(kept) => return replay(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
     let bounds = ResponseLimits {
@@ -95,23 +97,23 @@ pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let admission = Admission::of(&running, ticket);
+    let admission = Admission::new(&running, ticket);
     let notes = request.notes.clone();
     let kept = AdmittedRequest { running, checking: checking.clone(), notes: notes.clone() };
-    match next.serve(permitted(request, Some(admission))).await {
-        Ok(reply) => answer::take(reply, kept, bounds, &checking.budget, &checking.running).await,
+    match next.handle(authorize(request, Some(admission))).await {
+        Ok(reply) => answer::receive(reply, kept, bounds, &checking.budget, &checking.running).await,
         Err(refusal) if refusal.outcome() == Outcome::Unknown => {
-            kept.unanswered();
+            kept.on_unanswered();
             Err(refusal)
         }
         Err(refusal) => {
-            kept.unsent().await?;
+            kept.on_unsent().await?;
             Err(refusal)
         }
     }
 }
 
-fn permitted(request: ClaimedRequest, hold: Option<Admission>) -> AuthorizedRequest<Admission> {
+fn authorize(request: ClaimedRequest, hold: Option<Admission>) -> AuthorizedRequest<Admission> {
     let ClaimedRequest { http, notes, plan, upstream, .. } = request;
     AuthorizedRequest { http, notes, plan, upstream, hold }
 }
@@ -129,21 +131,21 @@ impl<N: Network> GuardAdmissionDeps<N> {
         claimed: VerifiedClaim,
         client: &mut ClientWatch,
     ) -> Result<AdmissionDecision, Refusal> {
-        let mut patience = WaitLimit::new(client, self.guard.rules.settle);
+        let mut patience = WaitLimit::new(client, self.guard.config.settle);
         let refused = match self.admit(request, &claimed, &mut patience).await {
             Ok(decided) => return Ok(decided),
             Err(refused) => refused,
         };
         // An observing guard only reports a refusal. But without its store it cannot remember anything, so it refuses
         // as well.
-        if self.guard.rules.enforce == Enforcement::Refuse || matches!(refused, AdmitError::Store(_)) {
-            return Err(self.guard.refuse(refused, Some(&claimed.claim)).into());
+        if self.guard.config.enforce == Enforcement::Refuse || matches!(refused, AdmitError::Store(_)) {
+            return Err(self.guard.record_refusal(refused, Some(&claimed.claim)).into());
         }
         request.notes.observed.set(Some(Reason::from(&refused)));
-        let passed = self.guard.let_pass(claimed.claim).await;
+        let passed = self.guard.admit_unchecked(claimed.claim).await;
         passed
             .map(|running| AdmissionDecision::Run(Box::new(running)))
-            .map_err(|refused| self.guard.refuse(refused, None).into())
+            .map_err(|refused| self.guard.record_refusal(refused, None).into())
     }
 
     async fn admit(
@@ -153,55 +155,59 @@ impl<N: Network> GuardAdmissionDeps<N> {
         patience: &mut WaitLimit<'_, ClientWatch>,
     ) -> Result<AdmissionDecision, AdmitError> {
         if !claimed.in_time {
-            return Err(self.guard.late(&claimed.claim).await);
+            return Err(self.guard.late_error(&claimed.claim).await);
         }
-        let reserved = match wanted(request, claimed) {
+        let reserved = match admission_request(request, claimed) {
             None => None,
-            Some(wanted) => match self.guard.find(wanted, &mut self.patience(claimed, patience)).await? {
-                JournalLookup::New(reserved) => Some(reserved),
-                JournalLookup::Done(kept) => return Ok(AdmissionDecision::Replay(kept)),
-                JournalLookup::DoneUnseen => return Ok(AdmissionDecision::Replay(unseen())),
-                JournalLookup::Unknown(reserved, entry) => match self.ask(reserved, &entry).await? {
-                    Some(reserved) => Some(reserved),
-                    None => return Ok(AdmissionDecision::Replay(unseen())),
-                },
-            },
+            Some(wanted) => {
+                match self.guard.find_operation(wanted, &mut self.wait_limit(claimed, patience)).await? {
+                    JournalLookup::New(reserved) => Some(reserved),
+                    JournalLookup::Done(kept) => return Ok(AdmissionDecision::Replay(kept)),
+                    JournalLookup::DoneUnseen => return Ok(AdmissionDecision::Replay(unseen_answer())),
+                    JournalLookup::Unknown(reserved, entry) => {
+                        match self.probe_upstream(reserved, &entry).await? {
+                            Some(reserved) => Some(reserved),
+                            None => return Ok(AdmissionDecision::Replay(unseen_answer())),
+                        }
+                    }
+                }
+            }
         };
         let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
         Ok(AdmissionDecision::Run(Box::new(running)))
     }
 
     /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
-    fn patience<'p>(
+    fn wait_limit<'p>(
         &self,
         claimed: &VerifiedClaim,
         patience: &'p mut WaitLimit<'_, ClientWatch>,
     ) -> WaitLimit<'p, ClientWatch> {
-        let longest = if claimed.claim.is_called() { Duration::ZERO } else { self.guard.rules.settle };
-        patience.at_most(longest)
+        let longest = if claimed.claim.is_callback() { Duration::ZERO } else { self.guard.config.settle };
+        patience.limited_to(longest)
     }
 
     /// Asks the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
-    async fn ask(
+    async fn probe_upstream(
         &self,
         reserved: ReservedOperation,
         entry: &JournalEntry,
     ) -> Result<Option<ReservedOperation>, AdmitError> {
         let unknown = AdmitError::OutcomeUnknown { reference: reserved.reference() };
-        let Some(question) = &self.guard.rules.journal.probe else { return Err(unknown) };
+        let Some(question) = &self.guard.config.journal.probe else { return Err(unknown) };
         // Checked before the question: an execution that ends in between could still have taken effect after the
         // answer.
         let may_still_run = self.guard.may_still_run(entry).await?;
-        let place = self.guard.place(&entry.keys, entry.token);
-        match probe::ask(&self.pool, &self.fleet, question, entry, place.as_ref()).await {
+        let place = self.guard.dispatch_target(&entry.keys, entry.token);
+        match probe::probe_operation(&self.pool, &self.fleet, question, entry, place.as_ref()).await {
             ProbeAnswer::Done => {
-                self.guard.over(&entry.keys, entry.token, "probe").await?;
+                self.guard.resolve_doubt(&entry.keys, entry.token, "probe").await?;
                 reserved.reservation.resolve_done(entry, Resolution::Probe).await?;
                 Ok(None)
             }
             ProbeAnswer::NotDone
                 if (!may_still_run || failpoint::is_off("rule_late_no"))
-                    && self.guard.rules.not_done_is_final() =>
+                    && self.guard.config.not_done_is_final() =>
             {
                 reserved.reservation.resolve_not_done().await?;
                 Ok(Some(reserved))
@@ -214,9 +220,9 @@ impl<N: Network> GuardAdmissionDeps<N> {
 impl<N: Network> GuardAdmissionDeps<N> {
     /// Asks by itself about an operation whose answer was lost, so that its key is free again before `max_execution`
     /// where the upstream says that it is done.
-    async fn find_out(self, id: OperationId, place: Option<DispatchTarget>) {
-        let Some(question) = self.guard.rules.journal.probe.clone() else { return };
-        for pause in probe::pauses(self.guard.rules.max_execution) {
+    async fn resolve(self, id: OperationId, place: Option<DispatchTarget>) {
+        let Some(question) = self.guard.config.journal.probe.clone() else { return };
+        for pause in probe::backoff(self.guard.config.max_execution) {
             tokio::time::sleep(pause).await;
             let (reservation, entry) = match self.guard.take_unfinished(id).await {
                 Ok(TakeOutcome::Taken(reservation, entry)) => (reservation, entry),
@@ -225,12 +231,12 @@ impl<N: Network> GuardAdmissionDeps<N> {
                 Ok(TakeOutcome::InProgress) | Err(_) => continue,
                 Ok(TakeOutcome::Settled) => return,
             };
-            let asked = probe::ask(&self.pool, &self.fleet, &question, &entry, place.as_ref());
+            let asked = probe::probe_operation(&self.pool, &self.fleet, &question, &entry, place.as_ref());
             if asked.await != ProbeAnswer::Done {
                 continue;
             }
             let recorded = async {
-                self.guard.over(&entry.keys, entry.token, "probe").await?;
+                self.guard.resolve_doubt(&entry.keys, entry.token, "probe").await?;
                 reservation.resolve_done(&entry, Resolution::Probe).await
             };
             if let Err(refused) = recorded.await {
@@ -243,7 +249,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
 }
 
 /// The place for which time has to pass. An endpoint that is an address itself has no other one.
-fn place_of(address: &Address) -> DispatchTarget {
+fn probe_place(address: &Address) -> DispatchTarget {
     let socket = address.socket.to_string();
     DispatchTarget {
         endpoint: address.name.to_string(),
@@ -251,7 +257,7 @@ fn place_of(address: &Address) -> DispatchTarget {
     }
 }
 
-fn wanted(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Option<OperationRequest> {
+fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Option<OperationRequest> {
     let operation = claimed.operation.clone()?;
     let name = request.http.headers().get("idempotency-key");
     Some(OperationRequest {
@@ -274,61 +280,61 @@ struct AdmittedRequest<N> {
 impl<N: Network> AdmittedRequest<N> {
     /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
     /// goes on.
-    fn unanswered(self) {
+    fn on_unanswered(self) {
         let gate = self.notes.gate.take();
         let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
-        self.in_doubt(last);
+        self.mark_in_doubt(last);
     }
 
-    fn in_doubt(self, last: BootInstant) {
-        let place = self.notes.address.take().map(|address| place_of(&address));
+    fn mark_in_doubt(self, last: BootInstant) {
+        let place = self.notes.address.take().map(|address| probe_place(&address));
         warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
         let operation = self.running.operation();
-        self.running.doubtful(last, place.clone());
+        self.running.mark_in_doubt(last, place.clone());
         if let Some(id) = operation {
-            tokio::task::spawn_local(self.checking.find_out(id, place));
+            tokio::task::spawn_local(self.checking.resolve(id, place));
         }
     }
 
-    async fn unsent(self) -> Result<(), Refusal> {
+    async fn on_unsent(self) -> Result<(), Refusal> {
         let guard = self.checking.guard;
-        self.running.unsent().await.map_err(|refused| guard.refuse(refused, None).into())
+        self.running.cancel_unsent().await.map_err(|refused| guard.record_refusal(refused, None).into())
     }
 }
 
 impl<N: Network> ExchangeObserver for AdmittedRequest<N> {
     /// A request that was written in full is waited for, even after its lock was lost: newer tenures wait for it
     /// (settle).
-    async fn lapsed(&self) {
+    async fn wait_lapsed(&self) {
         std::future::pending().await
     }
 
-    async fn complete(self, head: &Parts, body: Option<&Bytes>) {
+    async fn on_complete(self, head: &Parts, body: Option<&Bytes>) {
         if self.notes.unfinished.get() {
             // A repeat is told that the outcome is unknown. What the service would have answered, nobody has seen.
             info!(keys = self.keys(), status = head.status.as_u16(), "answer.unfinished");
-            return self.unanswered();
+            return self.on_unanswered();
         }
-        let fields = self.running.operation().map(|_| kept_fields(&head.headers)).unwrap_or_default();
+        let fields = self.running.operation().map(|_| replayable_fields(&head.headers)).unwrap_or_default();
         let answer = StoredResponse { status: head.status.as_u16(), fields, body: body.cloned() };
         let keys = self.keys();
-        if let Err(refused) = self.running.answered(answer).await {
+        if let Err(refused) = self.running.complete(answer).await {
             // The client gets the answer all the same. A repeat is told that the outcome is unknown.
             error!(keys, why = %refused, "the result of an operation was not recorded");
         }
     }
 
     /// The execution may still run.
-    fn broken(self) {
+    fn on_broken(self) {
         let now = self.checking.guard.now();
-        self.in_doubt(now);
+        self.mark_in_doubt(now);
     }
 
-    fn left(self) {
-        self.broken();
+    fn on_abandoned(self) {
+        self.on_broken();
     }
 
     fn keys(&self) -> String {
-        shown::keys(&self.running.claim().keys)
+        shown::redact_keys(&self.running.claim().keys)
     }
 }

@@ -48,24 +48,24 @@ pub async fn buffer<R: BufferableRequest, S: Handler<Buffered<R>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     if request.is_fenced() {
-        late_enough(request.http().headers())?;
+        refuse_early_data(request.http().headers())?;
         // Most requests have no body. For them the large future that takes one is not made.
         if request.http().body().bytes() != Some(&[]) {
             let large = request.large_bodies();
-            Box::pin(load(buffering, request.http(), large)).await?;
+            Box::pin(buffer_body(buffering, request.http(), large)).await?;
         }
     }
-    next.serve(Buffered(request)).await
+    next.handle(Buffered(request)).await
 }
 
-async fn load(
+async fn buffer_body(
     BufferConfig { plan, budget }: &BufferConfig,
     http: &mut Request<Body>,
     large: LargeBodyPolicy,
 ) -> Result<(), Refusal> {
     let mut body = mem::replace(http.body_mut(), Body::empty());
     let max_body = plan.listener.limits.max_body;
-    let most = most(max_body, budget.largest(), large);
+    let most = body_limit(max_body, budget.largest(), large);
     let why = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
     let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{why}"));
     // A body that announces too large a length is not read at all.
@@ -75,7 +75,7 @@ async fn load(
     let limit = plan.listener.timeouts.request_body;
     // The limit counts for the beginning of a large body as well: a client that is slow from the start never gets the
     // key.
-    let taken = timeout(limit, take(&mut body, (most, large), budget)).await;
+    let taken = timeout(limit, read_body(&mut body, (most, large), budget)).await;
     let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
     let body = match (taken.map_err(slow)??, large) {
         (BufferedBody::Whole(whole), _) => {
@@ -85,7 +85,7 @@ async fn load(
             }
             Body::whole(whole)
         }
-        (BufferedBody::Prefix(begun), LargeBodyPolicy::Stream { .. }) => body.held_back(begun),
+        (BufferedBody::Prefix(begun), LargeBodyPolicy::Stream { .. }) => body.prepend(begun),
         (BufferedBody::Prefix(_), LargeBodyPolicy::Refuse) => return Err(too_large()),
     };
     *http.body_mut() = body;
@@ -93,7 +93,7 @@ async fn load(
 }
 
 /// How much of a body is taken. A body that would not fit into an empty memory is too large at any time.
-fn most(max_body: usize, largest: usize, large: LargeBodyPolicy) -> usize {
+fn body_limit(max_body: usize, largest: usize, large: LargeBodyPolicy) -> usize {
     match large {
         LargeBodyPolicy::Refuse => max_body.min(largest),
         // The piece that passes the limit has to find room as well.
@@ -103,7 +103,7 @@ fn most(max_body: usize, largest: usize, large: LargeBodyPolicy) -> usize {
 
 /// Refuses a request that a proxy accepted before the TLS handshake was complete: anybody who has recorded such a
 /// request can send it again (RFC 8470, 5.1).
-pub(super) fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn refuse_early_data(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(EARLY_DATA) {
         return Err(Refusal::new(Reason::EarlyData, "the request was early data"));
     }
@@ -119,7 +119,7 @@ enum BufferedBody {
     Prefix(Bytes),
 }
 
-async fn take(
+async fn read_body(
     body: &mut Body,
     (most, large): (usize, LargeBodyPolicy),
     budget: &Budget,
@@ -133,7 +133,7 @@ async fn take(
                 return Ok(BufferedBody::Prefix(Bytes::new()));
             }
             taken.add(data).map_err(|AddChunkError(_)| {
-                budget.metrics().request_refused();
+                budget.metrics().record_rejected_request();
                 Refusal::new(Reason::Overloaded, "there is no memory left for its body")
             })?;
         }
@@ -150,10 +150,10 @@ mod tests {
     use fencegate_http::buffered::metrics::BufferedMetrics;
 
     async fn taken(size: usize, memory: usize, large: LargeBodyPolicy) -> Result<Option<usize>, Reason> {
-        let budget = Budget::new(memory, BufferedMetrics::nobodys());
-        let most = most(1 << 20, budget.largest(), large);
+        let budget = Budget::new(memory, BufferedMetrics::detached());
+        let most = body_limit(1 << 20, budget.largest(), large);
         let mut body = Body::whole(Bytes::from(vec![7; size]));
-        match take(&mut body, (most, large), &budget).await {
+        match read_body(&mut body, (most, large), &budget).await {
             Ok(BufferedBody::Whole(whole)) => Ok(Some(whole.len())),
             Ok(BufferedBody::Prefix(_)) => Ok(None),
             Err(refusal) => Err(refusal.reason),

@@ -19,7 +19,7 @@ use crate::{
 /// Reads the lease that a request names. Its owner and its keys are checked where the keys of the request are known.
 pub fn read_lease(request: &SanitizedRequest) {
     if let Some(line) = request.presented.get(FENCING_LEASE) {
-        let shown = match setting::shown(&request.presented) {
+        let shown = match setting::lease_id(&request.presented) {
             Ok(id) => PresentedLease::Valid(Rc::new(id), line.clone()),
             Err(_) => PresentedLease::Malformed,
         };
@@ -29,29 +29,29 @@ pub fn read_lease(request: &SanitizedRequest) {
 
 /// `tickets`: our tickets, where some route may be called back. This is part of the step that detects loops, because
 /// that step needs the result.
-pub fn read(tickets: Option<&TicketIssuer>, request: &SanitizedRequest) {
-    if let Some(shown) = tickets.and_then(|tickets| shown(&request.presented, tickets)) {
+pub fn read_ticket(tickets: Option<&TicketIssuer>, request: &SanitizedRequest) {
+    if let Some(shown) = tickets.and_then(|tickets| caller_ticket(&request.presented, tickets)) {
         request.request.notes.shown.get_or_init(|| shown);
     }
 }
 
 /// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger is not told
 /// about the mistake, and is served as a request without a ticket.
-fn shown(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallerTicket> {
+fn caller_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallerTicket> {
     let ticket = match present::ticket(presented) {
         Ok(ticket) => ticket,
         Err(TicketError::Missing) => return None,
-        Err(bad) => return not_believed(&bad),
+        Err(bad) => return rejected_ticket(&bad),
     };
     let verified = match tickets.verify(ticket.as_bytes()) {
         Ok(verified) => verified,
         Err(TicketError::Expired { .. }) => return Some(CallerTicket::Expired("its ticket has expired")),
-        Err(bad) => return not_believed(&bad),
+        Err(bad) => return rejected_ticket(&bad),
     };
     let (Ok(Some(token)), Some(written)) = (present::token(presented), presented.get(FENCING_TOKEN)) else {
         return Some(CallerTicket::Expired("its ticket came without the token of the dispatch"));
     };
-    if !verified.claims.tenure.same_tenure(token) {
+    if !verified.claims.tenure.same_grant(token) {
         return Some(CallerTicket::Expired("its ticket and its token are of two tenures"));
     }
     let keys = verified.claims.keys.iter().map(|key| ResourceKey::parse(key)).collect::<Result<Vec<_>, _>>();
@@ -60,11 +60,11 @@ fn shown(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallerTicket> 
         token,
         origin: verified.claims.origin.clone(),
         ticket: ticket.clone(),
-        written: written.clone(),
+        token_header: written.clone(),
     })))
 }
 
-fn not_believed(bad: &TicketError) -> Option<CallerTicket> {
+fn rejected_ticket(bad: &TicketError) -> Option<CallerTicket> {
     debug!(%bad, "call_back.not_believed");
     None
 }

@@ -27,7 +27,7 @@ use hyper::{
 };
 use tracing::warn;
 
-use super::route::{origin_form, overridden};
+use super::route::{find_override, set_origin_form};
 use crate::{
     headers::FENCING_HOPS,
     notes::{PlanHandle, RequestContext},
@@ -97,9 +97,9 @@ pub async fn announce<S: Handler<SanitizedRequest>>(
 ) -> Result<Reply, Refusal> {
     let ValidatedRequest { http, path, .. } = &request.request;
     if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
-        return Ok(json(&claiming.guard.announcement().await?));
+        return Ok(json_reply(&claiming.guard.announcement().await?));
     }
-    next.serve(request).await
+    next.handle(request).await
 }
 
 pub async fn claim<S: Handler<ClaimedRequest>>(
@@ -116,9 +116,9 @@ pub async fn claim<S: Handler<ClaimedRequest>>(
         return Err(Refusal::new(Reason::Method, "a method in lower case"));
     }
     notes.hop_seen.set(is_relayed(notes.hops.get(), &presented));
-    let claimed = match claiming.claimed(&presented) {
+    let claimed = match claiming.verify_claim(&presented) {
         Ok(claimed) => Some(claimed),
-        Err(refused) => claiming.unclaimed(&http, refused, &notes, &peer)?,
+        Err(refused) => claiming.pass_unclaimed(&http, refused, &notes, &peer)?,
     };
     if let Some(VerifiedClaim { claim, .. }) = &claimed {
         notes.fenced.set(true);
@@ -129,19 +129,19 @@ pub async fn claim<S: Handler<ClaimedRequest>>(
         claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
     {
         let refused = AdmitError::TokenMalformed(MalformedTokenError::ZeroDispatch);
-        return Err(claiming.guard.refuse(refused, Some(claim)).into());
+        return Err(claiming.guard.record_refusal(refused, Some(claim)).into());
     }
-    origin_form(&mut http, path.as_str());
+    set_origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
-    next.serve(ClaimedRequest { http, notes, plan: claiming.plan.clone(), upstream, claimed }).await
+    next.handle(ClaimedRequest { http, notes, plan: claiming.plan.clone(), upstream, claimed }).await
 }
 
 impl ClaimDeps {
-    fn claimed(&self, presented: &HeaderMap) -> Result<VerifiedClaim, AdmitError> {
+    fn verify_claim(&self, presented: &HeaderMap) -> Result<VerifiedClaim, AdmitError> {
         let mut claim = present::claim(presented)?;
-        let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
+        let operation = present::operation(presented, self.guard.config.journal.keep.as_secs())?;
         let parent = present::parent(presented)?;
-        if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_tenure(claim.token)) {
+        if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_grant(claim.token)) {
             // Without tickets anybody could claim that a request runs inside another one.
             return Err(AdmitError::CallbackWithoutTickets);
         }
@@ -159,11 +159,11 @@ impl ClaimDeps {
             let late_ms = self.guard.clock().unix_ms().saturating_sub(moment);
             warn!(token = %claim.token, late_ms, "guard.expired: it came too late, or the clocks differ");
         }
-        Ok(VerifiedClaim { claim, operation, ticket: present::passed_on(presented), in_time })
+        Ok(VerifiedClaim { claim, operation, ticket: present::forwarded_ticket(presented), in_time })
     }
 
     /// A request without a valid claim: only few may pass.
-    fn unclaimed(
+    fn pass_unclaimed(
         &self,
         http: &Request<Body>,
         refused: AdmitError,
@@ -175,28 +175,29 @@ impl ClaimDeps {
             return Ok(None);
         }
         if missing {
-            self.guard.metrics.decided("bypass");
+            self.guard.metrics.record_decision("bypass");
         }
-        self.tell(http, &refused, notes, peer);
-        if self.guard.rules.enforce == Enforcement::Observe
+        self.log_rejected(http, &refused, notes, peer);
+        if self.guard.config.enforce == Enforcement::Observe
             || (missing && self.bypass.missing == MissingToken::Observe)
         {
             notes.observed.set(Some(Reason::from(&refused)));
             notes.fenced.set(true);
             return Ok(None);
         }
-        Err(self.guard.refuse(refused, None).into())
+        Err(self.guard.record_refusal(refused, None).into())
     }
 
     /// The method needs no token. A field that makes another method or path of the request rules that out.
     fn is_unfenced(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
-        self.bypass.unfenced.iter().any(|unfenced| unfenced == method) && overridden(http.headers()).is_none()
+        self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
+            && find_override(http.headers()).is_none()
     }
 
     /// Reports a caller without a valid claim, so that operators can find it. The path often contains a key, so it is
     /// logged only where keys are.
-    fn tell(
+    fn log_rejected(
         &self,
         http: &Request<Body>,
         refused: &AdmitError,
@@ -206,11 +207,11 @@ impl ClaimDeps {
         let shown = KeyRedaction(self.plan.log.keys).shows_targets();
         let path = shown.then(|| http.uri().path().escape_debug());
         let path = path.map(tracing::field::display);
-        let (method, peer, reason) = (http.method(), peer.address, refused.word().as_str());
+        let (method, peer, reason) = (http.method(), peer.address, refused.code().as_str());
         let client = notes.client.get().filter(|client| *client != peer.ip());
         let word = if *refused == AdmitError::TokenMissing { "bypass" } else { reason };
         self.unbelieved
-            .came(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
+            .record(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
         let client = client.map(tracing::field::display);
         let request_id = notes.request_id.get().and_then(|name| name.to_str().ok());
         if *refused == AdmitError::TokenMissing {
@@ -229,7 +230,7 @@ fn is_relayed(hops: u32, presented: &HeaderMap) -> bool {
     hops > before.unwrap_or(0)
 }
 
-fn json(value: &impl serde::Serialize) -> Reply {
+fn json_reply(value: &impl serde::Serialize) -> Reply {
     let body = serde_json::to_vec(value).expect("plain fields serialise");
     let mut reply = Response::new(Body::whole(Bytes::from(body)));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

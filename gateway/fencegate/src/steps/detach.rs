@@ -24,7 +24,7 @@ use crate::{
     step::Handler,
     steps::{
         incoming::BufferableRequest,
-        presence::{ClientGuard, ClientWatch, presence},
+        presence::{ClientGuard, ClientWatch, client_channel},
     },
 };
 
@@ -41,14 +41,14 @@ pub async fn detach<R: BufferableRequest + 'static, S: Handler<Detached<R>>>(
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
     if !request.is_fenced() || failpoint::is_off("rule_detach") {
-        return next.serve(Detached { request, client: ClientWatch::attached() }).await;
+        return next.handle(Detached { request, client: ClientWatch::attached() }).await;
     }
-    let (here, client) = presence();
+    let (here, client) = client_channel();
     let (request, next) = (Detached { request, client }, next.clone());
-    let exchange = Box::pin(AssertUnwindSafe(async move { next.serve(request).await }).catch_unwind());
+    let exchange = Box::pin(AssertUnwindSafe(async move { next.handle(request).await }).catch_unwind());
     let exchange = Exchange { left: Some(exchange), here: Some(here), running: running.token() };
     exchange.await.unwrap_or_else(|panic| {
-        Err(Refusal::new(Reason::OutcomeUnknown, format!("the exchange failed: {}", said(&*panic))))
+        Err(Refusal::new(Reason::OutcomeUnknown, format!("the exchange failed: {}", panic_message(&*panic))))
     })
 }
 
@@ -92,7 +92,7 @@ impl Drop for Exchange {
 }
 
 /// The message of a panic.
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
 }

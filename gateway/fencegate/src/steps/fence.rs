@@ -55,26 +55,26 @@ pub async fn fence<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { mut request, client } = request;
-    let called = fencing.called(&request);
+    let called = fencing.call_context(&request);
     let waits = match called {
         Ok(CallContext::SameKeys(_) | CallContext::UnderLease(_)) | Err(_) => WaitPlace::Here,
-        Ok(CallContext::NoCaller | CallContext::OtherKeys) => fencing.waits(&request)?,
+        Ok(CallContext::NoCaller | CallContext::OtherKeys) => fencing.wait_location(&request)?,
     };
     match request.fenced.take() {
-        None => next.serve(permitted(request, None)).await,
+        None => next.handle(authorize(request, None)).await,
         // Boxed, so that a request without a lock does not carry this future along.
         Some(fenced) => {
-            let (notes, staying) = (request.notes.clone(), staying(&request, &fenced));
-            let stay = Rc::new(fencing.stays.begin(&fenced.keys, &staying));
+            let (notes, staying) = (request.notes.clone(), active_request(&request, &fenced));
+            let stay = Rc::new(fencing.stays.track(&fenced.keys, &staying));
             let asked = (request, fenced, stay.clone());
-            let came = Box::pin(locked(fencing, asked, (called, waits), client, next)).await;
-            stay.is_over(&over(staying, &notes, &came));
+            let came = Box::pin(with_lock(fencing, asked, (called, waits), client, next)).await;
+            stay.record_finished(&finished_request(staying, &notes, &came));
             came
         }
     }
 }
 
-async fn locked<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
     fencing: &FenceDeps<N>,
     (mut request, fenced, stay): (KeyedRequest, RequestLock, Rc<TrackGuard>),
     (called, waits): (Result<CallContext, Refusal>, WaitPlace),
@@ -85,46 +85,47 @@ async fn locked<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
     let fence = fenced.fence(&plan);
     let share = match fencing.share(&request, &fenced, fence) {
         Ok(share) => share.map(Rc::new),
-        Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
+        Err(refusal) => return observe(fence.enforce, refusal, request, &mut client, next).await,
     };
     let called = match called {
         Ok(called) => called,
-        Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
+        Err(refusal) => return observe(fence.enforce, refusal, request, &mut client, next).await,
     };
     let (patience, mut second) = match called {
-        CallContext::NoCaller => (wait(&request, fence), fencing.second(&request, fence)),
+        CallContext::NoCaller => (max_wait(&request, fence), fencing.retry_copy(&request, fence)),
         // The request waits for its turn under the lease. It is not tried again under another lock.
-        CallContext::UnderLease(_) => (wait(&request, fence), None),
+        CallContext::UnderLease(_) => (max_wait(&request, fence), None),
         // The caller waits for this request, and others wait for the caller, so it must not wait itself.
         CallContext::SameKeys(_) | CallContext::OtherKeys => (Duration::ZERO, None),
     };
     let deadline = elsewhere::deadline(&request, Instant::now() + patience);
     let mut first: Option<Refusal> = None;
-    if let Err(refusal) = fencing.opened(&request, fence, deadline, &mut client).await {
-        let refusal = called.never_waited(refusal);
-        return observed(fence.enforce, refusal, request, &mut client, next).await;
+    if let Err(refusal) = fencing.wait_former_keys(&request, fence, deadline, &mut client).await {
+        let refusal = called.as_deadlock(refusal);
+        return observe(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
-        if let Err(refusal) = fencing.agreed(&request, &fenced, deadline, &mut client).await {
-            let refusal = called.never_waited(refusal);
-            return observed(fence.enforce, refusal, request, &mut client, next).await;
+        if let Err(refusal) = fencing.wait_compatible(&request, &fenced, deadline, &mut client).await {
+            let refusal = called.as_deadlock(refusal);
+            return observe(fence.enforce, refusal, request, &mut client, next).await;
         }
         let waited = match &called {
             // Boxed, so that other requests do not carry this future along.
             CallContext::SameKeys(from) => {
-                Box::pin(fencing.inside(&request, (&fenced, fence), from, &mut client)).await
+                Box::pin(fencing.run_inside(&request, (&fenced, fence), from, &mut client)).await
             }
             CallContext::UnderLease(id) => {
-                Box::pin(fencing.under(&request, (&fenced, fence), id, (deadline, &mut client))).await
+                Box::pin(fencing.acquire_under_lease(&request, (&fenced, fence), id, (deadline, &mut client)))
+                    .await
             }
             CallContext::NoCaller | CallContext::OtherKeys => {
                 fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await
             }
         };
-        let held = match waited.map_err(|refusal| called.never_waited(refusal)) {
+        let held = match waited.map_err(|refusal| called.as_deadlock(refusal)) {
             Ok(WaitOutcome::Held(held)) => {
-                let traced = fencing.traced(&request, &held, fence);
-                stay.works();
+                let traced = fencing.record_trace(&request, &held, fence);
+                stay.mark_granted();
                 Rc::new(RequestGrant {
                     share: share.clone(),
                     _traced: traced,
@@ -134,29 +135,29 @@ async fn locked<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
             }
             // The request is counted until its answer is through, as one that is served here.
             Ok(WaitOutcome::Answered(reply)) => {
-                return Ok((*reply).map(|body| body.keeping((share, fenced.running))));
+                return Ok((*reply).map(|body| body.keep_until_dropped((share, fenced.running))));
             }
             Err(refusal) => {
-                let refusal = fencing.in_vain(&request, &fenced, refusal);
-                return observed(fence.enforce, refusal, request, &mut client, next).await;
+                let refusal = fencing.add_deadlock_hint(&request, &fenced, refusal);
+                return observe(fence.enforce, refusal, request, &mut client, next).await;
             }
         };
         // The lock is held by another session than the one that was asked. That session has to agree with other
         // gateways as well.
         if !matches!(called, CallContext::SameKeys(_) | CallContext::UnderLease(_))
-            && !fencing.is_agreed(&fenced, &held)
+            && !fencing.is_compatible(&fenced, &held)
         {
             continue;
         }
         // The rest of its body will not come.
-        if client.is_gone() && request.http.body().upload().is_some() {
+        if client.is_disconnected() && request.http.body().upload().is_some() {
             return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
         }
         // A client that left during the second attempt may already have asked elsewhere.
-        if let Some(refusal) = first.take_if(|_| client.is_gone()) {
+        if let Some(refusal) = first.take_if(|_| client.is_disconnected()) {
             return Err(refusal);
         }
-        let once = fencing.once(&request, &fenced, fence, &held, &mut client).await?;
+        let once = fencing.admit_operation(&request, &fenced, fence, &held, &mut client).await?;
         let notes = request.notes.clone();
         let refusal = match fencing.exchange(request, fence, held, once, next).await {
             Ok(reply) => return Ok(reply),
@@ -166,14 +167,14 @@ async fn locked<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
         // no byte has left.
         match (refusal.reason, second.take()) {
             // A client that has left may have asked again elsewhere.
-            (Reason::Fenced, Some(again)) if !client.is_gone() => {
+            (Reason::Fenced, Some(again)) if !client.is_disconnected() => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                fencing.keeper.session_for(&fenced.keys[0], left).await;
+                fencing.keeper.wait_for_session(&fenced.keys[0], left).await;
                 (request, first) = (again, Some(refusal));
             }
             (Reason::Suspended, Some(again)) if fence.enforce == Enforcement::Observe => {
                 notes.token.set(None);
-                return observed(fence.enforce, refusal, again, &mut client, next).await;
+                return observe(fence.enforce, refusal, again, &mut client, next).await;
             }
             _ => return Err(refusal),
         }
@@ -181,7 +182,7 @@ async fn locked<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
 }
 
 /// The entry of a running request in [`crate::stays::Stays`].
-fn staying(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest {
+fn active_request(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest {
     ActiveRequest {
         request: request.notes.request_id.get().cloned(),
         route: request.plan.routes.get(fenced.route).name.clone(),
@@ -192,7 +193,11 @@ fn staying(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest {
 }
 
 /// The entry of a finished request in [`crate::stays::Stays`].
-fn over(staying: ActiveRequest, notes: &RequestContext, came: &Result<Reply, Refusal>) -> FinishedRequest {
+fn finished_request(
+    staying: ActiveRequest,
+    notes: &RequestContext,
+    came: &Result<Reply, Refusal>,
+) -> FinishedRequest {
     let (status, outcome, reason) = match came {
         Ok(reply) if notes.unfinished.get() => (reply.status(), Outcome::Unknown, None),
         Ok(reply) => (reply.status(), Outcome::Done, None),
@@ -214,30 +219,30 @@ fn over(staying: ActiveRequest, notes: &RequestContext, came: &Result<Reply, Ref
 
 /// On a route that only observes, the request goes out without a token, and its refusal is only reported. A client
 /// that left while it waited is refused all the same.
-async fn observed<S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+async fn observe<S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
     enforce: Enforcement,
     refusal: Refusal,
     request: KeyedRequest,
     client: &mut ClientWatch,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    if enforce == Enforcement::Refuse || refusal.reason == Reason::Draining || client.is_gone() {
+    if enforce == Enforcement::Refuse || refusal.reason == Reason::Draining || client.is_disconnected() {
         return Err(refusal);
     }
     info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
     request.notes.observed.set(Some(refusal.reason));
-    next.serve(permitted(request, None)).await
+    next.handle(authorize(request, None)).await
 }
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
-pub fn wait(request: &KeyedRequest, fence: &Fence) -> Duration {
-    let asked = prefer::wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
+pub fn max_wait(request: &KeyedRequest, fence: &Fence) -> Duration {
+    let asked = prefer::parse_wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
     asked.map_or(fence.wait, |asked| asked.min(fence.wait))
 }
 
-fn permitted(request: KeyedRequest, hold: Option<Rc<RequestGrant>>) -> AuthorizedRequest<Rc<RequestGrant>> {
+fn authorize(request: KeyedRequest, hold: Option<Rc<RequestGrant>>) -> AuthorizedRequest<Rc<RequestGrant>> {
     let KeyedRequest { http, notes, plan, upstream, .. } = request;
     AuthorizedRequest { http, notes, plan, upstream, hold }
 }
@@ -251,9 +256,9 @@ impl<N: Network> FenceDeps<N> {
         fence: &Fence,
     ) -> Result<Option<QuotaPermit>, Refusal> {
         let Some(most) = fence.client_share else { return Ok(None) };
-        let client = Who::at(request.notes.client.get().expect("set where the client is named"));
+        let client = Who::from_ip(request.notes.client.get().expect("set where the client is named"));
         let route = request.plan.routes.get(fenced.route).name.clone();
-        let share = self.shares.of_route(client, route, most);
+        let share = self.shares.acquire_route(client, route, most);
         share
             .map(Some)
             .ok_or_else(|| Refusal::new(Reason::ClientLimit, "the client has its share of the route"))
@@ -261,14 +266,14 @@ impl<N: Network> FenceDeps<N> {
 
     /// A copy of the request for a second attempt, in case a guard says that a newer tenure came first. A streamed
     /// body cannot be sent again.
-    fn second(&self, request: &KeyedRequest, fence: &Fence) -> Option<KeyedRequest> {
+    fn retry_copy(&self, request: &KeyedRequest, fence: &Fence) -> Option<KeyedRequest> {
         let upstream = request.plan.upstream(request.upstream);
         let guarded = upstream.fencing == FencingLevel::Guard && self.guards.is_direct(upstream);
-        (guarded || fence.enforce == Enforcement::Observe).then(|| request.again())?
+        (guarded || fence.enforce == Enforcement::Observe).then(|| request.try_clone())?
     }
 
     /// Waits until no request runs that may lock the same resource under a key of the former plan.
-    async fn opened(
+    async fn wait_former_keys(
         &self,
         request: &KeyedRequest,
         fence: &Fence,
@@ -280,12 +285,12 @@ impl<N: Network> FenceDeps<N> {
         }
         let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
         tokio::select! {
-            () = self.edition.opened(request.upstream) => Ok(()),
-            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
+            () = self.edition.wait_open(request.upstream) => Ok(()),
+            () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
                 Err(Refusal::new(Reason::Draining, "still waiting for the last plan when the gateway stops"))
             }
             () = sleep_until(deadline) => Err(locked("requests under the keys of the last plan still run")),
-            () = client.gone() => Err(locked("the client went away while waiting")),
+            () = client.disconnected() => Err(locked("the client went away while waiting")),
         }
     }
 
@@ -316,15 +321,15 @@ impl<N: Network> FenceDeps<N> {
             expiry: upstream.expiry,
             running: self.running.clone(),
         };
-        let kept = HoldGuard::of(hold.clone(), terms, self.clock.clone(), once, notes.clone());
-        let taken = match next.serve(permitted(request, Some(hold.clone()))).await {
-            Ok(reply) => answer::take(reply, kept, bounds, &self.budget, &self.running).await,
+        let kept = HoldGuard::new(hold.clone(), terms, self.clock.clone(), once, notes.clone());
+        let taken = match next.handle(authorize(request, Some(hold.clone()))).await {
+            Ok(reply) => answer::receive(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {
-                kept.refused(&refusal).await;
+                kept.on_refused(&refusal).await;
                 Err(refusal)
             }
         };
-        notes.proof_lost.set(!hold.tenure.evidence().holds(self.clock.now()));
+        notes.proof_lost.set(!hold.tenure.validity().is_valid_at(self.clock.now()));
         match &taken {
             Err(refusal) if refusal.retires() => {
                 // The upstream may still be at work under this token, or knows a newer one. Dropping the tenure
@@ -332,9 +337,14 @@ impl<N: Network> FenceDeps<N> {
                 // tenure has a larger token.
                 let token = notes.token.get().map(|token| token.to_string());
                 hold.tenure.retire();
-                warn!(keys = shown::keys(&hold.keys), token, why = refusal.reason.word(), "tenure.retired");
+                warn!(
+                    keys = shown::redact_keys(&hold.keys),
+                    token,
+                    why = refusal.reason.word(),
+                    "tenure.retired"
+                );
             }
-            Err(_) => hold.tenure.known(),
+            Err(_) => hold.tenure.mark_settled(),
             // Whoever has read the answer to its end reports that end.
             Ok(_) => {}
         }

@@ -16,7 +16,7 @@ use fencegate_process::{
 use hyper::{HeaderMap, Request};
 use tracing::warn;
 
-use super::route::{origin_form, overridden};
+use super::route::{find_override, set_origin_form};
 use crate::{
     front::RawRequest,
     headers::FENCING_REFUSAL,
@@ -102,18 +102,18 @@ pub async fn filter<S: Handler<FilteredRequest>>(
     let permission = match filtering.permission(&http, &presented) {
         Ok(permission) => permission,
         Err(refused) => {
-            filtering.observed(refused, &notes)?;
+            filtering.observe(refused, &notes)?;
             None
         }
     };
     // A request that must not be begun late is never sent twice.
     notes.fenced.set(permission.is_some());
-    origin_form(&mut http, path.as_str());
+    set_origin_form(&mut http, path.as_str());
     for (name, value) in &presented {
         http.headers_mut().append(name, value.clone());
     }
     let (plan, upstream) = (filtering.plan.clone(), UpstreamId(0));
-    next.serve(FilteredRequest { http, notes, plan, upstream, permission }).await
+    next.handle(FilteredRequest { http, notes, plan, upstream, permission }).await
 }
 
 /// Looks once more, now that the body is here, and sends the request under its permission.
@@ -127,7 +127,7 @@ pub async fn begin<S: Handler<AuthorizedRequest<Admission>>>(
         return Err(AdmitError::Expired.into());
     }
     notes.begun_by.replace(permission.map(|permission| permission as Arc<dyn SendPermission>));
-    match next.serve(AuthorizedRequest { http, notes: notes.clone(), plan, upstream, hold: None }).await {
+    match next.handle(AuthorizedRequest { http, notes: notes.clone(), plan, upstream, hold: None }).await {
         Ok(mut reply) => {
             // What a service that compares tokens says of a stale one is for the sender.
             if let Some(word) = notes.refused_by_service.take() {
@@ -144,7 +144,7 @@ pub async fn begin<S: Handler<AuthorizedRequest<Admission>>>(
 
 /// The permission ended before the first byte was written.
 fn has_expired(notes: &RequestContext) -> bool {
-    notes.gate.borrow().as_ref().is_some_and(|gate| gate.lost_its_proof() && gate.written() == 0)
+    notes.gate.borrow().as_ref().is_some_and(|gate| gate.is_permission_lost() && gate.written_bytes() == 0)
 }
 
 impl FilterDeps {
@@ -154,7 +154,7 @@ impl FilterDeps {
         http: &Request<Body>,
         presented: &HeaderMap,
     ) -> Result<Option<Arc<StartDeadline>>, AdmitError> {
-        match begun_by(presented, &*self.clock, self.clock_error)? {
+        match start_deadline(presented, &*self.clock, self.clock_error)? {
             Some(end) => Ok(Some(Arc::new(StartDeadline(end)))),
             None if self.is_unfenced(http) => Ok(None),
             None => Err(AdmitError::NotAfterMissing),
@@ -164,11 +164,12 @@ impl FilterDeps {
     /// The method needs no moment. A field that makes another method or path of the request rules that out.
     fn is_unfenced(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
-        self.bypass.unfenced.iter().any(|unfenced| unfenced == method) && overridden(http.headers()).is_none()
+        self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
+            && find_override(http.headers()).is_none()
     }
 
     /// Lets a request pass that would be refused, where the filter only observes.
-    fn observed(&self, refused: AdmitError, notes: &RequestContext) -> Result<(), Refusal> {
+    fn observe(&self, refused: AdmitError, notes: &RequestContext) -> Result<(), Refusal> {
         let missing = refused == AdmitError::NotAfterMissing;
         if self.enforce == Enforcement::Refuse && !(missing && self.bypass.missing == MissingToken::Observe) {
             return Err(refused.into());
@@ -184,7 +185,7 @@ impl FilterDeps {
 ///
 /// # Errors
 /// [`Refused::Expired`] if that moment has come.
-pub fn begun_by(
+pub fn start_deadline(
     presented: &HeaderMap,
     clock: &dyn Clock,
     clock_error: Duration,
@@ -192,13 +193,13 @@ pub fn begun_by(
     let Some(not_after) = present::not_after(presented)? else { return Ok(None) };
     let end = clock.deadline_of(&not_after, clock_error);
     if end <= clock.now() && !failpoint::is_off("rule_filter") {
-        tell(clock, &not_after);
+        log_expired(clock, &not_after);
         return Err(AdmitError::Expired);
     }
     Ok(Some(end))
 }
 
-fn tell(clock: &dyn Clock, not_after: &NotAfter) {
+fn log_expired(clock: &dyn Clock, not_after: &NotAfter) {
     let late_ms = clock.unix_ms().saturating_sub(not_after.unix_ms());
     warn!(late_ms, "filter.expired: it came too late, or the clocks differ");
 }

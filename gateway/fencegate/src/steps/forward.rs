@@ -22,7 +22,7 @@ use fencegate_http::{
 };
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
-    key::listed,
+    key::join_keys,
     pick,
     plan::{ExpiryPolicy, FencingLevel, LargeBodyPolicy, ReservedFields, Route, Upstream},
     token::Token,
@@ -37,12 +37,12 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
-pub use self::{deadlines::evidence_needed, stamp::claim};
+pub use self::{deadlines::wait_lock_lost, stamp::claim};
 use self::{
     deadlines::{AttemptTimeouts, TimeoutKind},
-    fate::{AttemptError, SendAttempt, failed, given_up, not_connected_kind},
-    once_more::{RetryCopy, once_more},
-    reply::{UpstreamResponse, is_coded, judge_endpoint, refused_expired, refused_stale},
+    fate::{AttemptError, SendAttempt, abandoned_refusal, classify_failure, not_connected_kind},
+    once_more::{RetryCopy, retry_copy},
+    reply::{UpstreamResponse, is_coded, is_expired_refusal, is_stale_refusal, record_endpoint_result},
     stamp::stamp,
     switch::{PendingUpgrade, TunnelContext},
     verdict::GuardReport,
@@ -76,9 +76,9 @@ pub struct UpstreamForwarder<N> {
 }
 
 impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamForwarder<N> {
-    async fn serve(&self, request: AuthorizedRequest<H>) -> Result<Reply, Refusal> {
+    async fn handle(&self, request: AuthorizedRequest<H>) -> Result<Reply, Refusal> {
         let AuthorizedRequest { mut http, notes, plan, upstream, hold } = request;
-        let mut tour = self.fleets.fleet(upstream).tour(|| affinity(&http, hold.as_ref()));
+        let mut tour = self.fleets.get(upstream).cursor(|| affinity(&http, hold.as_ref()));
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
         frame(&mut http);
@@ -86,13 +86,13 @@ impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamFo
             rename_operation(http.headers_mut(), field);
         }
         let route = notes.route.get().map(|id| plan.routes.get(id));
-        let asked = upgrade::ask(&mut http, route);
+        let asked = upgrade::request_upgrade(&mut http, route);
         if let (Some(_), Some(LargeBodyPolicy::Stream { within })) = (&hold, route.and_then(large_bodies)) {
-            http.body_mut().has_to_be_here_by(Instant::now() + within);
+            http.body_mut().set_deadline(Instant::now() + within);
         }
         loop {
             let mut lend = self.pool.checkout(&mut tour).await.map_err(|error| {
-                self.metrics.upstream_error(&upstream.name, not_connected_kind(&error));
+                self.metrics.record_upstream_error(&upstream.name, not_connected_kind(&error));
                 Refusal::from(&error)
             })?;
             let stamped = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream, &*self.clock));
@@ -102,7 +102,7 @@ impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamFo
             // A fenced request has no spare copy: after one written byte it may have been executed.
             let spare = match hold {
                 None if !notes.fenced.get() && !tour.fresh && lend.pooled().reused && asked.is_none() => {
-                    once_more(&http, notes.overridden.get())
+                    retry_copy(&http, notes.overridden.get())
                 }
                 _ => None,
             };
@@ -111,8 +111,8 @@ impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamFo
                 Ok(reply) => return Ok(reply),
                 Err(AttemptError::Refused(refusal)) => return Err(refusal),
                 Err(AttemptError::Retry { back, reused }) => {
-                    self.metrics.retried(&upstream.name);
-                    tour.died(reused);
+                    self.metrics.record_retry(&upstream.name);
+                    tour.record_dead_connection(reused);
                     http = back;
                 }
             }
@@ -121,15 +121,15 @@ impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamFo
 }
 
 /// Nothing was begun. A guard says it to its gateway in the gateway's words; a client is told that its hold is over.
-fn expired(level: FencingLevel) -> Refusal {
+fn expired_refusal(level: FencingLevel) -> Refusal {
     let detail = "it came after the moment until which it might be begun, or the clocks differ";
     let reason = if level == FencingLevel::Upstream { Reason::Expired } else { Reason::Fenced };
-    Refusal::new(reason, detail).retiring()
+    Refusal::new(reason, detail).with_retirement()
 }
 
 /// A number that is the same for requests that should go to one endpoint.
 fn affinity(http: &Request<Body>, hold: Option<&impl DispatchPermit>) -> u64 {
-    pick::hash(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| listed(hold.keys())))
+    pick::hash_name(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| join_keys(hold.keys())))
 }
 
 /// The HTTP library sends no body with a GET unless a field announces one.
@@ -157,14 +157,14 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const X_IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("x-idempotency-key");
 
 /// Whether a whole answer with this status leaves open whether its execution is over.
-fn ends_nothing(upstream: &Upstream, status: StatusCode) -> bool {
+fn leaves_unfinished(upstream: &Upstream, status: StatusCode) -> bool {
     upstream.unfinished.contains(status.as_u16()) && !failpoint::is_off("rule_unfinished")
 }
 
 /// If the body of a fenced request breaks off, the gateway has ended the exchange.
-fn cuts(http: &mut Request<Body>, gate: &Rc<Gate>) {
+fn attach_gate(http: &mut Request<Body>, gate: &Rc<Gate>) {
     let body = mem::replace(http.body_mut(), Body::empty());
-    *http.body_mut() = body.telling(Box::new(CutOnBodyError(gate.clone())));
+    *http.body_mut() = body.with_observer(Box::new(CutOnBodyError(gate.clone())));
 }
 
 fn large_bodies(route: &Route) -> Option<LargeBodyPolicy> {
@@ -191,24 +191,25 @@ impl<N: Network> UpstreamForwarder<N> {
     ) -> Result<Reply, AttemptError> {
         let AttemptContext { asked, spare, plan, notes } = way;
         let began = Instant::now();
-        notes.sends(began, &lend.upstream().name);
+        notes.record_sent(began, &lend.upstream().name);
         notes.gate.replace(Some(lend.gate().clone()));
         notes.address.replace(Some(lend.pooled().address().clone()));
         let evidence = match &dispatch {
-            Some(dispatch) => Some(dispatch.evidence.clone()),
+            Some(dispatch) => Some(dispatch.validity.clone()),
             None => notes.begun_by.borrow().clone(),
         };
         lend.gate().arm(evidence.clone());
         if evidence.is_some() {
             lend.gate().bound_delivery(lend.upstream().deliver_within);
         }
-        if lend.upstream().fencing.compares() {
-            lend.gate().awaits_answer();
+        if lend.upstream().fencing.compares_tokens() {
+            lend.gate().set_awaiting_response();
         }
-        let switch = asked.and_then(|asked| Some(PendingUpgrade { asked, stream: lend.pooled().stream()? }));
-        let patience = AttemptTimeouts::with(http.body(), evidence.is_some());
+        let switch =
+            asked.and_then(|asked| Some(PendingUpgrade { asked, stream: lend.pooled().upgraded_stream()? }));
+        let patience = AttemptTimeouts::new(http.body(), evidence.is_some());
         if patience.fenced && patience.upload.is_some() {
-            cuts(&mut http, lend.gate());
+            attach_gate(&mut http, lend.gate());
         }
         if let Some(saying) = notes.interims.get() {
             reply::pass_interims(&mut http, saying.clone(), self.fields.clone());
@@ -218,55 +219,56 @@ impl<N: Network> UpstreamForwarder<N> {
         let progress = lend.pooled().progress();
         let answered = tokio::select! {
             answered = answer => answered,
-            late = patience.over(progress, limit) => return Err(self.too_late(&lend, late, limit)),
-            () = patience.unproven(evidence.as_deref(), level, &self.clock) => {
+            late = patience.wait_elapsed(progress, limit) => return Err(self.timed_out(&lend, late, limit)),
+            () = patience.wait_unproven(evidence.as_deref(), level, &self.clock) => {
                 lend.gate().shut(ShutReason::ProofLost);
                 let why = "the session could not be proven any more".to_owned();
                 return Err(self.abandoned(&lend, "proof", Reason::OutcomeUnknown, why));
             }
         };
         let attempt = SendAttempt { upload: patience.upload.as_deref(), spare };
-        let response = answered.map_err(|error| failed(error, &mut lend, attempt, &self.metrics))?;
+        let response =
+            answered.map_err(|error| classify_failure(error, &mut lend, attempt, &self.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(switch) = switch.filter(|switch| switch.asked.is_granted(&response)) else {
-                return Err(self.off_protocol(&lend, "switched protocols unasked"));
+                return Err(self.protocol_error(&lend, "switched protocols unasked"));
             };
-            self.metrics.upstream_answered(&lend.upstream().name, response.status(), began.elapsed());
+            self.metrics.record_upstream_response(&lend.upstream().name, response.status(), began.elapsed());
             let Self { clock, metrics, running, drain, .. } = self;
             let around = TunnelContext { clock, metrics, running, drain };
             return Ok(switch.tunnel(&around, response, (lend, evidence), (plan, notes)));
         }
         if is_coded(response.headers()) {
-            return Err(self.off_protocol(&lend, "answered in a transfer coding other than `chunked`"));
+            return Err(self.protocol_error(&lend, "answered in a transfer coding other than `chunked`"));
         }
         let took = began.elapsed();
         notes.upstream.set(Some(took));
-        self.metrics.upstream_answered(&lend.upstream().name, response.status(), took);
-        judge_endpoint(&lend, &response);
+        self.metrics.record_upstream_response(&lend.upstream().name, response.status(), took);
+        record_endpoint_result(&lend, &response);
         let shown = response.headers().get(FENCING_CLOCK);
-        if let Some(offset) = shown.and_then(|shown| ClockOffset::read(shown, &*self.clock)) {
-            self.metrics.clock_seen(&lend.upstream().name, lend.endpoint(), offset);
+        if let Some(offset) = shown.and_then(|shown| ClockOffset::parse(shown, &*self.clock)) {
+            self.metrics.record_clock_offset(&lend.upstream().name, lend.endpoint(), offset);
         }
         if dispatch.is_none() && notes.begun_by.borrow().is_some() {
-            let stale = refused_stale(response.status(), response.headers());
+            let stale = is_stale_refusal(response.status(), response.headers());
             notes.refused_by_service.set(stale.then_some(HeaderValue::from_static("stale")));
         }
         let answer = UpstreamResponse { response, lend, plan };
         match dispatch {
-            Some(dispatch) => self.fenced(answer, dispatch.token, notes).await,
-            None => self.unfenced(answer).await,
+            Some(dispatch) => self.finish_fenced(answer, dispatch.token, notes).await,
+            None => self.finish_unfenced(answer).await,
         }
     }
 
     /// An answer that breaks off right after its head is refused as such: the client has seen nothing of it.
-    async fn unfenced(&self, answer: UpstreamResponse<'_>) -> Result<Reply, AttemptError> {
+    async fn finish_unfenced(&self, answer: UpstreamResponse<'_>) -> Result<Reply, AttemptError> {
         let endpoint = answer.lend.endpoint().clone();
         let upstream = answer.lend.upstream().name.clone();
-        let mut reply = answer.reply(false);
-        match poll_fn(|cx| Poll::Ready(reply.body_mut().look(cx))).await {
+        let mut reply = answer.into_reply(false);
+        match poll_fn(|cx| Poll::Ready(reply.body_mut().prefetch(cx))).await {
             Ok(()) => Ok(reply),
             Err(why) => {
-                self.metrics.upstream_error(&upstream, "broken");
+                self.metrics.record_upstream_error(&upstream, "broken");
                 let detail = format!("{endpoint}: the answer broke off: {why}");
                 Err(AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, detail)))
             }
@@ -274,7 +276,7 @@ impl<N: Network> UpstreamForwarder<N> {
     }
 
     /// The answer to a dispatch. Reads the report of a guard, or the refusal of an upstream that compares tokens.
-    async fn fenced(
+    async fn finish_fenced(
         &self,
         answer: UpstreamResponse<'_>,
         token: Token,
@@ -282,19 +284,19 @@ impl<N: Network> UpstreamForwarder<N> {
     ) -> Result<Reply, AttemptError> {
         let (upstream, headers) = (answer.lend.upstream(), answer.response.headers());
         let status = answer.response.status();
-        notes.unfinished.set(ends_nothing(upstream, status));
+        notes.unfinished.set(leaves_unfinished(upstream, status));
         // A guard has no routes. Where the service compares tokens, it does not matter what stands before it.
         let compares = upstream.fencing == FencingLevel::Upstream && notes.route.get().is_some();
         if !compares && upstream.fencing != FencingLevel::Guard {
-            self.look_for_hop(&answer);
+            self.detect_intermediary(&answer);
         }
-        if upstream.expiry == ExpiryPolicy::Enforced && refused_expired(status, headers) {
+        if upstream.expiry == ExpiryPolicy::Enforced && is_expired_refusal(status, headers) {
             let (direct, level) = (self.guards.is_direct(upstream), upstream.fencing);
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
-            self.metrics.guard_refused(notes.route.get(), Reason::Expired);
+            self.metrics.record_guard_refusal(notes.route.get(), Reason::Expired);
             if direct {
-                answer.spent().await;
-                return Err(AttemptError::Refused(expired(level)));
+                answer.drain().await;
+                return Err(AttemptError::Refused(expired_refusal(level)));
             }
             // Of two copies the first one may be executed.
             answer.lend.gate().shut(ShutReason::Cut);
@@ -302,47 +304,48 @@ impl<N: Network> UpstreamForwarder<N> {
             return Err(AttemptError::Refused(Refusal::new(Reason::OutcomeRefused, detail)));
         }
         match upstream.fencing {
-            FencingLevel::None | FencingLevel::Delay(_) => return Ok(answer.reply(true)),
+            FencingLevel::None | FencingLevel::Delay(_) => return Ok(answer.into_reply(true)),
             FencingLevel::Upstream => {
-                if refused_stale(status, headers) {
+                if is_stale_refusal(status, headers) {
                     notes.unfinished.set(false);
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
-                    self.metrics.refused_stale(notes.route.get());
-                    self.metrics.guard_refused(notes.route.get(), Reason::Stale);
+                    self.metrics.record_stale_refusal(notes.route.get());
+                    self.metrics.record_guard_refusal(notes.route.get(), Reason::Stale);
                     notes.retires.set(true);
                 }
-                return Ok(answer.reply(true));
+                return Ok(answer.into_reply(true));
             }
             FencingLevel::Guard => {}
         }
-        let account = GuardReport::read(headers);
-        if !account.is_of_a_guard() {
+        let account = GuardReport::parse(headers);
+        if !account.is_present() {
             error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
             notes.retires.set(true);
         }
         if account.hop_seen {
-            self.guards.relayed(upstream);
+            self.guards.record_relay(upstream);
         }
         notes.unfinished.set(account.unfinished);
         notes.replayed.set(account.replayed);
         notes.observed.set(account.observed);
-        let judged = account.judge(answer.response.status(), self.guards.is_direct(upstream));
-        if let (true, Some(guard)) = (account.has_let_in(), answer.lend.process()) {
-            self.guards.let_in(upstream, guard, token.number(), self.clock.now());
+        let judged = account.check(answer.response.status(), self.guards.is_direct(upstream));
+        if let (true, Some(guard)) = (account.has_admitted(), answer.lend.process()) {
+            self.guards.record_admitted(upstream, guard, token.number(), self.clock.now());
         }
-        let Err(refusal) = judged else { return Ok(answer.reply(true)) };
-        self.metrics.guard_refused(notes.route.get(), account.word().unwrap_or(refusal.reason));
-        if account.word() == Some(Reason::Store) {
-            answer.lend.serves_nobody();
+        let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
+        self.metrics
+            .record_guard_refusal(notes.route.get(), account.refusal_reason().unwrap_or(refusal.reason));
+        if account.refusal_reason() == Some(Reason::Store) {
+            answer.lend.record_unavailable();
         }
-        answer.spent().await;
+        answer.drain().await;
         Err(AttemptError::Refused(refusal))
     }
 
     /// Tells once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
     /// is still at work.
-    fn look_for_hop(&self, answer: &UpstreamResponse<'_>) {
-        let Some(shown) = intermediary::shown_in(answer.response.headers()) else { return };
+    fn detect_intermediary(&self, answer: &UpstreamResponse<'_>) {
+        let Some(shown) = intermediary::detect(answer.response.headers()) else { return };
         if answer.lend.fleet().note_intermediary() {
             let upstream = &answer.lend.upstream().name;
             info!(%upstream, shown, "upstream.hop_seen: an intermediary answers, so its retries have to be off");
@@ -350,7 +353,7 @@ impl<N: Network> UpstreamForwarder<N> {
     }
 
     /// The upstream took too long, or the client did. A slow client is not held against the endpoint.
-    fn too_late(&self, lend: &Checkout, late: TimeoutKind, limit: Duration) -> AttemptError {
+    fn timed_out(&self, lend: &Checkout, late: TimeoutKind, limit: Duration) -> AttemptError {
         let detail = match late {
             TimeoutKind::Response => {
                 lend.gate().shut(ShutReason::Late);
@@ -359,23 +362,23 @@ impl<N: Network> UpstreamForwarder<N> {
             TimeoutKind::UpstreamRead => "the request was not taken within its `upload_timeout`".to_owned(),
             TimeoutKind::ClientUpload => {
                 let detail = "the request did not come within its `upload_timeout`".to_owned();
-                return AttemptError::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
+                return AttemptError::Refused(abandoned_refusal(lend.gate(), Reason::OutcomeLate, detail));
             }
         };
-        lend.failed();
+        lend.record_failure();
         self.abandoned(lend, "timeout", Reason::OutcomeLate, detail)
     }
 
     /// The gateway waits no longer for the answer.
     fn abandoned(&self, lend: &Checkout, kind: &'static str, reason: Reason, detail: String) -> AttemptError {
-        self.metrics.upstream_error(&lend.upstream().name, kind);
-        AttemptError::Refused(given_up(lend.gate(), reason, detail))
+        self.metrics.record_upstream_error(&lend.upstream().name, kind);
+        AttemptError::Refused(abandoned_refusal(lend.gate(), reason, detail))
     }
 
     /// The answer is one that HTTP does not allow here.
-    fn off_protocol(&self, lend: &Checkout, what: &str) -> AttemptError {
+    fn protocol_error(&self, lend: &Checkout, what: &str) -> AttemptError {
         lend.gate().shut(ShutReason::Cut);
-        self.metrics.upstream_error(&lend.upstream().name, "protocol");
+        self.metrics.record_upstream_error(&lend.upstream().name, "protocol");
         AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", lend.endpoint())))
     }
 }

@@ -20,10 +20,10 @@ use hyper::{
 use serde::Deserialize;
 
 use super::{
-    buffer::late_enough,
+    buffer::refuse_early_data,
     forward::claim,
     parameters::{RequestParameters, compare_sources},
-    route::{ambiguous, overridden},
+    route::{find_ambiguity, find_override},
 };
 use crate::{
     edition::ActiveConfig,
@@ -31,7 +31,7 @@ use crate::{
     leases::{
         LeaseApi, LeaseCaller, PREFIX,
         authority::may_take,
-        interface::{client_calls::ttl, setting::shown},
+        interface::{client_calls::check_ttl, setting::lease_id},
         lease::{Lease, NewLease, StageSnapshot},
     },
     refusal::{Reason, Refusal},
@@ -59,7 +59,7 @@ struct AuthQuery {
 /// # Errors
 /// The request is not to be forwarded now; or the end could not be told.
 pub async fn answer(interface: &LeaseApi, applicant: &LeaseCaller, head: &Parts) -> Result<Reply, Refusal> {
-    let behind = behind(&head.uri);
+    let behind = original_target(&head.uri);
     let asked = match behind {
         // The query is that of the request itself.
         Some(_) => AuthQuery::default(),
@@ -70,9 +70,9 @@ pub async fn answer(interface: &LeaseApi, applicant: &LeaseCaller, head: &Parts)
     };
     let refuse = asked.refuse;
     let answered = if head.method == Method::DELETE && behind.is_none() {
-        ended(interface, applicant, head, &asked).await
+        end_lock(interface, applicant, head, &asked).await
     } else {
-        taken(interface, applicant, head, &asked).await
+        take_lock(interface, applicant, head, &asked).await
     };
     answered.map_err(|refusal| match refuse.filter(|status| (400..600).contains(status)) {
         Some(status) => refusal.with_status(status),
@@ -81,27 +81,27 @@ pub async fn answer(interface: &LeaseApi, applicant: &LeaseCaller, head: &Parts)
 }
 
 /// Ends the lock: the other proxy has answered its client or has given up.
-async fn ended(
+async fn end_lock(
     interface: &LeaseApi,
     applicant: &LeaseCaller,
     head: &Parts,
     asked: &AuthQuery,
 ) -> Result<Reply, Refusal> {
-    let id = match shown(&head.headers) {
+    let id = match lease_id(&head.headers) {
         Ok(id) => id,
         // An unfenced route: no lock was held.
         Err(_) if head.headers.get(FENCING_LEASE).is_none_or(HeaderValue::is_empty) => {
-            return Ok(told(StatusCode::NO_CONTENT));
+            return Ok(status_reply(StatusCode::NO_CONTENT));
         }
         Err(refusal) => return Err(refusal),
     };
     let whole = asked.completed.as_ref().is_none_or(|word| word == "OK");
     let plan = interface.in_force.plan();
     if whole && asked.status.is_none_or(|status| is_whole(status, &plan.serving.upstreams)) {
-        interface.released(interface.found(applicant, id)).await?;
+        interface.release_lease(interface.locate(applicant, id)).await?;
     }
     // Otherwise the upstream may still be at work, so the lock is held until its time is over.
-    Ok(told(StatusCode::NO_CONTENT))
+    Ok(status_reply(StatusCode::NO_CONTENT))
 }
 
 /// The upstream has ended with this status. What a proxy says for itself, because its upstream was silent or broke off, says
@@ -117,24 +117,24 @@ fn is_whole(status: u16, upstreams: &[Upstream]) -> bool {
         && upstreams.iter().all(|upstream| ends(&upstream.unfinished))
 }
 
-async fn taken(
+async fn take_lock(
     interface: &LeaseApi,
     applicant: &LeaseCaller,
     head: &Parts,
     asked: &AuthQuery,
 ) -> Result<Reply, Refusal> {
-    let principal = applicant.known()?;
+    let principal = applicant.require_principal()?;
     let starting = || Refusal::new(Reason::LockService, "the gateway is starting");
-    let (gateway, edition) = interface.in_force.edition().ok_or_else(starting)?;
+    let (gateway, edition) = interface.in_force.active_config().ok_or_else(starting)?;
     // Not those of the file: one without leases takes none away before a restart.
-    let terms = interface.leases.terms();
+    let terms = interface.leases.settings();
     let bounds =
         terms.bounds.as_ref().ok_or_else(|| Refusal::new(Reason::NoRoute, "the policy has no `leases`"))?;
-    let original = OriginalRequest::of(head)?;
+    let original = OriginalRequest::from_head(head)?;
     let Some(FenceTarget { keys, mode, fence, upstream }) =
-        original.fencing(&gateway.serving, &edition).await?
+        original.fence_target(&gateway.serving, &edition).await?
     else {
-        return Ok(told(StatusCode::OK));
+        return Ok(status_reply(StatusCode::OK));
     };
     if !may_take(principal, &keys) {
         let said = format!("`{}` may not take this key", principal.name);
@@ -142,25 +142,25 @@ async fn taken(
     }
     let wait = fence.wait.min(bounds.max_wait);
     // Counted before the lease is begun: a reload that begins later waits for it.
-    let request = Some(edition.runs(upstream));
+    let request = Some(edition.track_request(upstream));
     let wanted = NewLease {
         request,
-        placed: interface.placed(gateway.clone(), &keys, (mode, None)).await?,
+        placed: interface.place_locks(gateway.clone(), &keys, (mode, None)).await?,
         permits: None,
         keys: keys.into(),
         mode,
-        ttl: ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
+        ttl: check_ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
         principal: principal.name.clone(),
         note: Some("forward_auth".into()),
         max_age: bounds.max_age,
         unheard: wait,
     };
-    let held = interface.held(wanted, wait).await;
+    let held = interface.acquire_held(wanted, wait).await;
     let lease = held.map_err(|refusal| match refusal.reason {
         Reason::Locked => refusal.with_status(fence.locked_status),
         _ => refusal,
     })?;
-    let mut reply = told(StatusCode::OK);
+    let mut reply = status_reply(StatusCode::OK);
     stamp(reply.headers_mut(), interface, &lease, gateway.serving.upstream(upstream))?;
     Ok(reply)
 }
@@ -172,7 +172,7 @@ fn stamp(
     upstream: &Upstream,
 ) -> Result<(), Refusal> {
     // The other proxy may work as long as it was promised.
-    let StageSnapshot::Held { lock, .. } = lease.promise().stage else {
+    let StageSnapshot::Held { lock, .. } = lease.promised_snapshot().stage else {
         return Err(Refusal::new(Reason::LockService, "the lease was lost as soon as it was held"));
     };
     let token = lock.token();
@@ -188,7 +188,7 @@ fn stamp(
     Ok(())
 }
 
-fn told(status: StatusCode) -> Reply {
+fn status_reply(status: StatusCode) -> Reply {
     let mut reply = Response::new(Body::empty());
     *reply.status_mut() = status;
     reply
@@ -203,7 +203,7 @@ struct OriginalRequest<'h> {
 }
 
 /// The target of the request, with its query, where it stands behind our path.
-fn behind(uri: &Uri) -> Option<&str> {
+fn original_target(uri: &Uri) -> Option<&str> {
     let target = uri.path_and_query()?.as_str();
     let behind = target.strip_prefix(PREFIX).and_then(|below| below.strip_prefix(PATH))?;
     behind.starts_with('/').then_some(behind)
@@ -228,7 +228,7 @@ const HOSTS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-host"), HeaderName::from_static("x-forwarded-host")];
 
 impl<'h> OriginalRequest<'h> {
-    fn of(head: &'h Parts) -> Result<Self, Refusal> {
+    fn from_head(head: &'h Parts) -> Result<Self, Refusal> {
         let headers = &head.headers;
         let malformed =
             |what: &str| Refusal::new(Reason::Malformed, format!("{what} of the original request"));
@@ -239,7 +239,7 @@ impl<'h> OriginalRequest<'h> {
             line.to_str().ok().filter(|_| alone).map(Some).ok_or_else(|| malformed("two names"))
         };
         let own_host = || headers.get(HOST)?.to_str().ok();
-        let (method, target, host) = match behind(&head.uri) {
+        let (method, target, host) = match original_target(&head.uri) {
             Some(target) => (head.method.clone(), target, own_host()),
             None => {
                 let target = said(&TARGETS)?.ok_or_else(|| malformed("no target"))?;
@@ -258,7 +258,7 @@ impl<'h> OriginalRequest<'h> {
     ///
     /// # Errors
     /// The gateway would refuse the request as well, if it forwarded the request itself; or the key cannot be derived.
-    async fn fencing<'p>(
+    async fn fence_target<'p>(
         &self,
         plan: &'p Plan,
         edition: &ActiveConfig,
@@ -272,13 +272,13 @@ impl<'h> OriginalRequest<'h> {
         let found = found.ok_or_else(|| Refusal::new(Reason::NoRoute, "no route matches"))?;
         let route = plan.routes.get(found.route.id);
         // Asked of unfenced routes as well: the service may take the request for one of a fenced route.
-        if let Some(ambiguous) = ambiguous(&self.method, &path, overridden(self.headers))
+        if let Some(ambiguous) = find_ambiguity(&self.method, &path, find_override(self.headers))
             && edition.leads_to_fence(route.upstream).await
         {
             return Err(ambiguous);
         }
         let Some(fence) = &route.fence else { return Ok(None) };
-        late_enough(self.headers)?;
+        refuse_early_data(self.headers)?;
         if fence.reads_body() {
             return Err(Refusal::new(
                 Reason::KeyInvalid,
@@ -286,7 +286,7 @@ impl<'h> OriginalRequest<'h> {
             ));
         }
         let values = RequestParameters { bound: Some(route.bind(&path)), ..values };
-        let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
+        let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
         compare_sources(fence, &self.method, &values, None)?;
         let mode = fence.mode.mode(self.method.as_str());
         Ok(Some(FenceTarget { keys, mode, fence, upstream: route.upstream }))

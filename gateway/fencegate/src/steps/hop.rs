@@ -4,8 +4,8 @@
 use std::{net::IpAddr, rc::Rc, sync::Arc};
 
 use fencegate_http::{
-    body::fields::names_client,
-    entries::{append, entries},
+    body::fields::identifies_client,
+    entries::{append, list_entries},
     peer::ConnectionInfo,
 };
 use fencegate_policies::{plan::Plan, trusted_proxies::TrustedProxies};
@@ -35,25 +35,25 @@ pub struct HopConfig {
 
 pub fn hop(hop: &HopConfig, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     // The caller is read first, because the detection of loops needs it.
-    caller::read(hop.callers.as_deref(), &request);
+    caller::read_ticket(hop.callers.as_deref(), &request);
     caller::read_lease(&request);
     let received = request.request.http.version();
     let admitted = &mut request.request;
     let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);
-    let mut hops = hop.name.hops(headers);
+    let mut hops = hop.name.chain(headers);
     // What one of our dispatches has called may have been here with its caller. It does not go round: it holds no further lock of
     // the same key, and the depth of calls has an end.
     let called = matches!(notes.shown.get(), Some(CallerTicket::Valid(_)));
     if called || notes.forwarded.get().is_some() {
-        hops.round = false;
+        hops.looped = false;
     }
-    notes.hops.set(hops.end()?);
+    notes.hops.set(hops.check_loop()?);
     let gateway = notes.forwarded.get().is_some();
     // Another gateway shows its own certificate, and not that of its client.
     if !gateway && peer.certificate().is_some() {
         notes.certified.get_or_init(|| peer.clone());
     }
-    notes.client.set(Some(introduce(headers, peer, &hop.plan.listener.trusted, gateway)));
+    notes.client.set(Some(set_forwarded(headers, peer, &hop.plan.listener.trusted, gateway)));
     hop.name.stamp(headers, received);
     // The answer is stamped later, with all other answers.
     notes.came_by.get_or_init(|| hop.name.clone());
@@ -66,7 +66,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 /// Names the client to the upstream, and returns it.
 ///
 /// `gateway`: the peer is one of ours, so its own word on the hop before it counts; beyond that trust is asked as ever.
-fn introduce(
+fn set_forwarded(
     headers: &mut HeaderMap,
     peer: &ConnectionInfo,
     trusted: &TrustedProxies,
@@ -77,28 +77,28 @@ fn introduce(
         remove_lookalikes(headers);
         let name = X_FORWARDED_FOR;
         // An entry that is not text is no address, but it still counts as an entry.
-        let mut named = entries(headers, &name).map(|entry| str::from_utf8(entry).unwrap_or_default());
+        let mut named = list_entries(headers, &name).map(|entry| str::from_utf8(entry).unwrap_or_default());
         let before = if gateway { named.next_back().and_then(|before| before.parse().ok()) } else { None };
-        let client = trusted.client(before.unwrap_or(address), named);
+        let client = trusted.client_address(before.unwrap_or(address), named);
         if headers.contains_key(FORWARDED) {
-            append(headers, FORWARDED, &value(format!("for={}", node(address))));
+            append(headers, FORWARDED, &header_value(format!("for={}", forwarded_node(address))));
         }
         client
     } else {
-        disown(headers);
+        remove_client_fields(headers);
         address
     };
-    append(headers, X_FORWARDED_FOR, peer.written_ip());
+    append(headers, X_FORWARDED_FOR, peer.ip_header());
     headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
     client
 }
 
-fn value(text: String) -> HeaderValue {
+fn header_value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("made of addresses")
 }
 
 /// An address in `Forwarded` (RFC 7239, 6).
-fn node(address: IpAddr) -> String {
+fn forwarded_node(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("\"[{address}]\""),
@@ -106,15 +106,15 @@ fn node(address: IpAddr) -> String {
 }
 
 /// Removes the fields that name a client, in every spelling that some server takes for such a field.
-fn disown(headers: &mut HeaderMap) {
-    remove_all(headers, names_client);
+fn remove_client_fields(headers: &mut HeaderMap) {
+    remove_all(headers, identifies_client);
 }
 
 /// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names; another spelling was
 /// passed on from its client, and CGI, WSGI and Rack take it for the field itself.
 fn remove_lookalikes(headers: &mut HeaderMap) {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    remove_all(headers, |name| names_client(name) && !name.bytes().all(is_usual));
+    remove_all(headers, |name| identifies_client(name) && !name.bytes().all(is_usual));
 }
 
 fn remove_all(headers: &mut HeaderMap, is_unwanted: impl Fn(&str) -> bool) {
@@ -148,7 +148,7 @@ mod tests {
 
     fn peer(address: &str) -> ConnectionInfo {
         let local = "127.0.0.1:80".parse().expect("an address");
-        ConnectionInfo::at(format!("{address}:4711").parse().expect("an address"), local)
+        ConnectionInfo::new(format!("{address}:4711").parse().expect("an address"), local)
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
             ("X-Request-Id", "stays"),
             ("From", "stays"),
         ]);
-        let client = introduce(&mut headers, &peer("192.0.2.1"), &TrustedProxies::default(), false);
+        let client = set_forwarded(&mut headers, &peer("192.0.2.1"), &TrustedProxies::default(), false);
         assert_eq!(client, "192.0.2.1".parse::<IpAddr>().expect("an address"));
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
@@ -184,8 +184,8 @@ mod tests {
             ("X_Forwarded_For", "192.0.2.7"),
             ("X-Real.IP", "192.0.2.7"),
         ]);
-        let trusted = TrustedProxies::of(vec!["192.0.2.0/24".parse().expect("a network")]);
-        let client = introduce(&mut headers, &peer("192.0.2.1"), &trusted, false);
+        let trusted = TrustedProxies::new(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let client = set_forwarded(&mut headers, &peer("192.0.2.1"), &trusted, false);
         assert_eq!(client, "198.51.100.7".parse::<IpAddr>().expect("an address"));
         assert_eq!(text(&headers, "x-forwarded-for"), "203.0.113.9, 198.51.100.7, 192.0.2.1");
         assert_eq!(text(&headers, "x-forwarded-proto"), "https");
@@ -200,10 +200,10 @@ mod tests {
     fn a_gateway_names_the_client_that_it_serves_and_trust_goes_on_behind_it() {
         for (trusted, client) in [(&[][..], "203.0.113.9"), (&["203.0.113.0/24"][..], "198.51.100.7")] {
             let trusted =
-                TrustedProxies::of(trusted.iter().map(|text| text.parse().expect("a network")).collect());
+                TrustedProxies::new(trusted.iter().map(|text| text.parse().expect("a network")).collect());
             let mut headers = fields(&[("X-Forwarded-For", "198.51.100.7, 203.0.113.9")]);
             headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
-            let named = introduce(&mut headers, &peer("192.0.2.1"), &trusted, true);
+            let named = set_forwarded(&mut headers, &peer("192.0.2.1"), &trusted, true);
             assert_eq!(named.to_string(), client);
             assert_eq!(text(&headers, "x-forwarded-for"), "198.51.100.7, 203.0.113.9, 192.0.2.1");
             assert_eq!(text(&headers, "x-forwarded-proto"), "https");
@@ -216,16 +216,19 @@ mod tests {
         let odd = || HeaderValue::from_bytes(b"\x80").expect("a value");
         let mut headers = HeaderMap::new();
         headers.insert(VIA, odd());
-        assert_eq!(name.hops(&headers).end().expect("not seen"), 1);
+        assert_eq!(name.chain(&headers).check_loop().expect("not seen"), 1);
         name.stamp(&mut headers, Version::HTTP_11);
-        assert_eq!(name.hops(&headers).end().expect_err("seen").reason, Reason::Loop);
+        assert_eq!(name.chain(&headers).check_loop().expect_err("seen").reason, Reason::Loop);
 
-        let trusted = TrustedProxies::of(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let trusted = TrustedProxies::new(vec!["192.0.2.0/24".parse().expect("a network")]);
         let mut headers = HeaderMap::new();
         headers.insert(X_FORWARDED_FOR, odd());
         let ours = "192.0.2.1".parse::<IpAddr>().expect("an address");
-        assert_eq!(introduce(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
+        assert_eq!(set_forwarded(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
         // The line is one field now; the gateway that it is sent on to counts the same client.
-        assert_eq!(introduce(&mut headers, &peer("198.51.100.1"), &TrustedProxies::default(), true), ours);
+        assert_eq!(
+            set_forwarded(&mut headers, &peer("198.51.100.1"), &TrustedProxies::default(), true),
+            ours
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_http::{body::fields::clean, upstream::speak::AcceptsTrailers};
+use fencegate_http::{body::fields::strip_hop_by_hop, upstream::speak::AcceptsTrailers};
 use fencegate_policies::plan::Plan;
 use hyper::{
     HeaderMap,
@@ -21,16 +21,19 @@ pub struct SanitizedRequest {
     pub presented: HeaderMap,
 }
 
-pub fn hygiene(plan: &Arc<Plan>, mut request: ValidatedRequest) -> Result<SanitizedRequest, ShortCircuit> {
+pub fn strip_headers(
+    plan: &Arc<Plan>,
+    mut request: ValidatedRequest,
+) -> Result<SanitizedRequest, ShortCircuit> {
     if takes_trailers(request.http.headers()) {
         request.http.extensions_mut().insert(AcceptsTrailers);
     }
-    if let Some(wanted) = OfferedProtocols::of(&request.http) {
+    if let Some(wanted) = OfferedProtocols::from_request(&request.http) {
         request.http.extensions_mut().insert(wanted);
     }
     let headers = request.http.headers_mut();
     // Done before our own fields are added: a client may name one of ours in `Connection` to have it removed.
-    let presented = clean(headers, &plan.fields);
+    let presented = strip_hop_by_hop(headers, &plan.fields);
     headers.remove(header::TRAILER);
     headers.remove(header::EXPECT);
     // The host has one spelling. Absolute targets are forwarded in origin form, so their host is written here.

@@ -16,8 +16,8 @@ pub trait BufferableRequest {
 }
 
 /// A copy of a request; `None` if its body is not here in full.
-pub fn copy(http: &Request<Body>) -> Option<Box<Request<Body>>> {
-    let mut copy = Box::new(Request::new(http.body().again()?));
+pub fn copy_buffered(http: &Request<Body>) -> Option<Box<Request<Body>>> {
+    let mut copy = Box::new(Request::new(http.body().try_clone()?));
     *copy.method_mut() = http.method().clone();
     *copy.uri_mut() = http.uri().clone();
     *copy.version_mut() = http.version();

@@ -20,7 +20,7 @@ use crate::{
     step::Handler,
     steps::{buffer::Buffered, route::RoutedRequest},
     steps::{
-        incoming::{BufferableRequest, copy},
+        incoming::{BufferableRequest, copy_buffered},
         parameters::{RequestParameters, compare_sources, field},
     },
 };
@@ -50,8 +50,8 @@ pub struct RequestLock {
 
 impl KeyedRequest {
     /// A copy of the request; `None` if its body is not here in full.
-    pub fn again(&self) -> Option<Self> {
-        let http = copy(&self.http)?;
+    pub fn try_clone(&self) -> Option<Self> {
+        let http = copy_buffered(&self.http)?;
         let Self { notes, plan, upstream, .. } = self;
         Some(Self { http, notes: notes.clone(), plan: plan.clone(), upstream: *upstream, fenced: None })
     }
@@ -79,7 +79,7 @@ pub async fn key<S: Handler<KeyedRequest>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Buffered(routed) = request;
-    let fenced = match fenced(&routed) {
+    let fenced = match request_lock(&routed) {
         // On a route that only observes, a request without a key goes out without a token.
         Err(refusal) if routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe) => {
             routed.notes.observed.set(Some(refusal.reason));
@@ -94,31 +94,31 @@ pub async fn key<S: Handler<KeyedRequest>>(
     let RoutedRequest { http, notes, plan, upstream, running, .. } = routed;
     // The request may pass without a lock. After a reload that ends `observe`, later requests wait for its end.
     notes.unlocked.replace(running.filter(|_| observes));
-    let served = next.serve(KeyedRequest { http, notes: notes.clone(), plan, upstream, fenced }).await;
+    let served = next.handle(KeyedRequest { http, notes: notes.clone(), plan, upstream, fenced }).await;
     // A tunnel keeps its own by now.
     match notes.unlocked.take() {
-        Some(running) => served.map(|reply| reply.map(|body| body.holding(running))),
+        Some(running) => served.map(|reply| reply.map(|body| body.keep_until_complete(running))),
         None => served,
     }
 }
 
-fn fenced(routed: &RoutedRequest) -> Result<Option<RequestLock>, Refusal> {
+fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLock>, Refusal> {
     let Some(id) = routed.route else { return Ok(None) };
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
-    let (keys, operation) = named(routed, route, fence)?;
-    let sites = fence.sites(&keys).map_err(|bad| Refusal::of_key(&bad))?.into();
+    let (keys, operation) = expand_keys(routed, route, fence)?;
+    let sites = fence.sites(&keys).map_err(|bad| Refusal::from_key_error(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
     Ok(Some(RequestLock { route: id, keys, sites, mode, operation: operation.map(Rc::new), running }))
 }
 
-fn named(
+fn expand_keys(
     routed: &RoutedRequest,
     route: &Route,
     fence: &Fence,
 ) -> Result<(Rc<[ResourceKey]>, Option<Operation>), Refusal> {
-    let body = fence.reads_body().then(|| json(&routed.http, fence)).transpose()?;
+    let body = fence.reads_body().then(|| parse_json_body(&routed.http, fence)).transpose()?;
     let values = RequestParameters {
         bound: Some(route.bind(&routed.path)),
         query: routed.http.uri().query(),
@@ -126,14 +126,15 @@ fn named(
         host: routed.host.name(),
         body: body.as_ref(),
     };
-    let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
+    let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
     let http = &routed.http;
-    let content = http.body().bytes().map(|bytes| CompleteBody { said: said(http.headers()), bytes });
+    let content =
+        http.body().bytes().map(|bytes| CompleteBody { said: content_headers(http.headers()), bytes });
     compare_sources(fence, http.method(), &values, content)?;
     Ok((keys.into(), operation(routed, fence, &values)?))
 }
 
-fn said(headers: &HeaderMap) -> ContentDeclaration<'_> {
+fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
     ContentDeclaration { kind: field(headers, "content-type"), coding: field(headers, "content-encoding") }
 }
 
@@ -143,8 +144,8 @@ fn operation(
     fence: &Fence,
     values: &RequestParameters<'_>,
 ) -> Result<Option<Operation>, Refusal> {
-    let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
-    let named = once.expand(values).map_err(|bad| Refusal::of_name(&bad))?;
+    let Some(once) = fence.once_rule(routed.http.method().as_str()) else { return Ok(None) };
+    let named = once.operation_name(values).map_err(|bad| Refusal::from_name_error(&bad))?;
     let credentials = match &once.principal {
         None => credentials(routed),
         Some(_) => name::ClientCredentials::default(),
@@ -169,16 +170,18 @@ fn credentials(routed: &RoutedRequest) -> name::ClientCredentials {
         Some(forwarded) => forwarded.certificate.clone(),
         None => {
             let shown = notes.certified.get().and_then(|peer| peer.certificate());
-            shown.map(|identity| name::certificate(identity).into())
+            shown.map(|identity| name::certificate_digest(identity).into())
         }
     };
     if let Some(certificate) = &certificate {
         notes.certificate.get_or_init(|| certificate.clone());
     }
-    name::ClientCredentials::of(http.headers(), certificate.as_deref())
+    name::ClientCredentials::from_request(http.headers(), certificate.as_deref())
 }
 
-fn json(http: &Request<Body>, fence: &Fence) -> Result<json::BodyValues, Refusal> {
+fn parse_json_body(http: &Request<Body>, fence: &Fence) -> Result<json::BodyValues, Refusal> {
     let bytes = http.body().bytes().expect("the body of a fenced request is here in full");
-    fence.body(&said(http.headers()), bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
+    fence
+        .parse_body(&content_headers(http.headers()), bytes)
+        .map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
 }

@@ -44,21 +44,21 @@ const MAX_BODY: usize = 16 << 10;
 const PIPE_CAPACITY: usize = 4;
 
 impl LeaseApiStep {
-    pub fn of(interface: LeaseApi, patience: Duration) -> Self {
+    pub fn new(interface: LeaseApi, patience: Duration) -> Self {
         let routes = routes(interface.clone()).layer(DefaultBodyLimit::max(MAX_BODY));
         Self { interface, routes, patience }
     }
 
-    fn is_ours(&self, path: &str) -> bool {
-        let ours = first(path).is_some_and(|first| PATHS.contains(&first));
-        ours && self.interface.leases.terms().bounds.is_some()
+    fn matches(&self, path: &str) -> bool {
+        let ours = first_segment(path).is_some_and(|first| PATHS.contains(&first));
+        ours && self.interface.leases.settings().bounds.is_some()
     }
 
     /// The credential of whoever asks. Another proxy may forward its client's `Authorization` beside its own
     /// credential.
-    fn applicant(&self, request: &SanitizedRequest) -> LeaseCaller {
+    fn lease_caller(&self, request: &SanitizedRequest) -> LeaseCaller {
         let SanitizedRequest { request: ValidatedRequest { http, notes, peer, .. }, presented } = request;
-        let authority = &self.interface.leases.terms().authority;
+        let authority = &self.interface.leases.settings().authority;
         let principal = match presented.get(FENCING_AUTHORIZATION) {
             Some(shown) => {
                 let shown = HeaderMap::from_iter([(AUTHORIZATION, shown.clone())]);
@@ -71,7 +71,7 @@ impl LeaseApiStep {
 }
 
 /// The first segment after our prefix.
-fn first(path: &str) -> Option<&str> {
+fn first_segment(path: &str) -> Option<&str> {
     path.strip_prefix(PREFIX).and_then(|below| below.split('/').next())
 }
 
@@ -81,33 +81,33 @@ pub async fn answer<S: Handler<SanitizedRequest>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     match asking {
-        Some(asking) if asking.is_ours(request.request.http.uri().path()) => {
-            Box::pin(answered(asking, request)).await
+        Some(asking) if asking.matches(request.request.http.uri().path()) => {
+            Box::pin(respond(asking, request)).await
         }
-        _ => next.serve(request).await,
+        _ => next.handle(request).await,
     }
 }
 
-async fn answered(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Reply, Refusal> {
+async fn respond(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Reply, Refusal> {
     // Another proxy forwards what browsers send to it. No web page can make a browser send this field.
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
-    if !of_a_proxy && is_of_a_page(request.request.http.headers()) {
+    if !of_a_proxy && is_cross_site(request.request.http.headers()) {
         return Err(Refusal::new(
             Reason::LeaseForbidden,
             "a page of another site asks in the name of its visitor",
         ));
     }
-    let applicant = asking.applicant(&request);
+    let applicant = asking.lease_caller(&request);
     let SanitizedRequest { request: ValidatedRequest { http, notes, .. }, presented } = request;
     // The request belongs to no plan: a reload must not wait for a client that watches a lease.
     notes.entrance.take();
     let (mut head, body) = http.into_parts();
-    if first(head.uri.path()) == Some(forward_auth::PATH) {
+    if first_segment(head.uri.path()) == Some(forward_auth::PATH) {
         for lease in presented.get_all(FENCING_LEASE) {
             head.headers.append(FENCING_LEASE, lease.clone());
         }
         // Nothing is read of the body: a proxy may announce that of its client's request and send none.
-        return forward_auth::answer(&asking.interface, &applicant, &head).await.map(unstored);
+        return forward_auth::answer(&asking.interface, &applicant, &head).await.map(no_store);
     }
     let body = timeout(asking.patience, Limited::new(body, MAX_BODY).collect()).await;
     let body = body.map_err(|_| Refusal::new(Reason::SlowRequest, "no complete body in time"))?;
@@ -120,49 +120,49 @@ async fn answered(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Re
     (*asked.method_mut(), *asked.uri_mut(), *asked.headers_mut()) = (head.method, head.uri, head.headers);
     asked.extensions_mut().insert(applicant);
     let answer = asking.routes.clone().oneshot(asked).await.unwrap_or_else(|never| match never {});
-    reply(answer).await
+    to_reply(answer).await
 }
 
 /// A browser marks requests that a page of another site makes. It would show its certificate for these without
 /// asking.
-fn is_of_a_page(headers: &HeaderMap) -> bool {
+fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.contains_key(ORIGIN) || headers.get("sec-fetch-site").is_some_and(|site| site != "none")
 }
 
 /// # Errors
 /// The answer is a refusal.
-async fn reply(answer: Response<Said>) -> Result<Reply, Refusal> {
+async fn to_reply(answer: Response<Said>) -> Result<Reply, Refusal> {
     let (mut head, body) = answer.into_parts();
     if let Some(refusal) = head.extensions.remove::<Refusal>() {
         return Err(match head.headers.remove(ALLOW) {
-            Some(methods) => refusal.allowing(methods),
+            Some(methods) => refusal.with_allow(methods),
             None => refusal,
         });
     }
-    if head.status.is_client_error() && body_kind(&head.headers) != Some("application/problem+json") {
+    if head.status.is_client_error() && content_type(&head.headers) != Some("application/problem+json") {
         // The web library refused the path or the query.
         return Err(Refusal::new(Reason::Malformed, format!("a question about leases: {}", head.status)));
     }
     head.extensions.clear();
-    let body = match body_kind(&head.headers) {
-        Some("text/event-stream") => piped(body),
+    let body = match content_type(&head.headers) {
+        Some("text/event-stream") => stream_body(body),
         _ => Body::whole(to_bytes(body, usize::MAX).await.unwrap_or_default()),
     };
-    Ok(unstored(Reply::from_parts(head, body)))
+    Ok(no_store(Reply::from_parts(head, body)))
 }
 
 /// No cache may store the answer: it is true only now, and may contain a secret.
-fn unstored(mut reply: Reply) -> Reply {
+fn no_store(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
 }
 
-fn body_kind(headers: &HeaderMap) -> Option<&str> {
+fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next()
 }
 
 /// Passes events on as long as the client reads them.
-fn piped(mut body: Said) -> Body {
+fn stream_body(mut body: Said) -> Body {
     let (pieces, read) = mpsc::channel(PIPE_CAPACITY);
     drop(spawn_local(async move {
         loop {
@@ -183,5 +183,5 @@ fn piped(mut body: Said) -> Body {
             }
         }
     }));
-    Body::piped(read)
+    Body::from_channel(read)
 }

@@ -24,7 +24,7 @@ pub struct ClientLimit {
 /// The exchange may outlive its client, and the answer may outlive the exchange. The request counts until both are
 /// over.
 pub fn limit(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
-    let Some(permit) = limit.enter() else {
+    let Some(permit) = limit.try_acquire() else {
         return Err(Refusal::new(Reason::Overloaded, "in-flight limit of the worker").into());
     };
     request.notes.permit.get_or_init(|| Rc::new(permit));
@@ -35,12 +35,12 @@ pub fn limit(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest
 pub fn per_client(limit: &ClientLimit, request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     if let Some(most) = limit.most {
         let notes = &request.request.notes;
-        let client = ClientId::at(notes.client.get().expect("set where the client is named"));
+        let client = ClientId::from_ip(notes.client.get().expect("set where the client is named"));
         let permit = notes.permit.get().expect("taken before anything else");
-        let Some(share) = limit.shares.in_flight(client, most) else {
+        let Some(share) = limit.shares.acquire_request(client, most) else {
             return Err(Refusal::new(Reason::ClientLimit, "in-flight limit of one client").into());
         };
-        permit.share(share);
+        permit.add_client_share(share);
     }
     Ok(request)
 }

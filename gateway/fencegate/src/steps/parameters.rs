@@ -3,7 +3,7 @@
 use fencegate_policies::{
     key::{CompleteBody, HeaderField, RequestSources, RequestValues, json},
     path::PathParams,
-    plan::{Fence, are_alike},
+    plan::{Fence, same_field},
 };
 use hyper::{
     HeaderMap, Method,
@@ -62,13 +62,13 @@ pub fn compare_sources(
     let path: Vec<_> = values.bound.iter().flat_map(PathParams::variables).collect();
     let cookies: Vec<_> = values.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     let sent = RequestSources { path: &path, cookies: &cookies, content };
-    fence.compare_sources(method.as_str(), values, &sent).map_err(|bad| Refusal::of_key(&bad))
+    fence.compare_sources(method.as_str(), values, &sent).map_err(|bad| Refusal::from_key_error(&bad))
 }
 
 /// A field as whoever reads it behind us may see it. `name` is lower case, as all names in a `HeaderMap` are.
 pub fn field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderField<'a> {
     let mut field = HeaderField::Absent;
-    for (other, value) in headers.iter().filter(|(other, _)| are_alike(other.as_str(), name)) {
+    for (other, value) in headers.iter().filter(|(other, _)| same_field(other.as_str(), name)) {
         // `X_Account` is `X-Account` to CGI, WSGI and Rack; to lighttpd `X.Account` is, too. To nginx, Node and Go it
         // is another field or none. So also a single field in another spelling is refused.
         if other.as_str() != name {

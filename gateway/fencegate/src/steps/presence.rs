@@ -14,7 +14,7 @@ pub struct ClientGuard {
     _here: oneshot::Sender<()>,
 }
 
-pub fn presence() -> (ClientGuard, ClientWatch) {
+pub fn client_channel() -> (ClientGuard, ClientWatch) {
     let (here, gone) = oneshot::channel();
     (ClientGuard { _here: here }, ClientWatch { gone: Some(gone) })
 }
@@ -26,15 +26,15 @@ impl ClientWatch {
     }
 
     /// The client has hung up already.
-    pub fn is_gone(&mut self) -> bool {
+    pub fn is_disconnected(&mut self) -> bool {
         let told = self.gone.as_mut().map(oneshot::Receiver::try_recv);
         told.is_some_and(|told| !matches!(told, Err(oneshot::error::TryRecvError::Empty)))
     }
 
     /// Returns when the client has hung up.
-    pub async fn gone(&mut self) {
+    pub async fn disconnected(&mut self) {
         // A channel must not be polled again after it has reported the end.
-        if self.is_gone() {
+        if self.is_disconnected() {
             return;
         }
         match &mut self.gone {
@@ -46,7 +46,7 @@ impl ClientWatch {
 }
 
 impl Waiter for ClientWatch {
-    async fn gone(&mut self) {
-        Self::gone(self).await;
+    async fn wait_closed(&mut self) {
+        Self::disconnected(self).await;
     }
 }

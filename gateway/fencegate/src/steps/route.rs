@@ -6,7 +6,9 @@ use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     host::CanonicalHost,
     path::CanonicalPath,
-    plan::{Fence, FencingLevel, LargeBodyPolicy, Plan, RouteId, UnmatchedPolicy, UpstreamId, is_plain},
+    plan::{
+        Fence, FencingLevel, LargeBodyPolicy, Plan, RouteId, UnmatchedPolicy, UpstreamId, is_spelling_of,
+    },
 };
 use hyper::{
     HeaderMap, Method, Request, Uri,
@@ -71,7 +73,7 @@ pub struct RoutingTable {
 }
 
 impl RoutingTable {
-    pub fn of(edition: Arc<ActiveConfig>, metrics: Rc<WorkerMetrics>) -> Self {
+    pub fn new(edition: Arc<ActiveConfig>, metrics: Rc<WorkerMetrics>) -> Self {
         Self { plan: Rc::new(edition.plan.clone()), edition, metrics }
     }
 }
@@ -95,30 +97,30 @@ pub async fn route<S: Handler<RoutedRequest>>(
     };
     notes.route.set(found.as_ref().map(|found| found.route.id));
     let counted = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
-    notes.in_flight.replace(Some(counted.in_flight()));
-    let overridden = overridden(http.headers());
+    notes.in_flight.replace(Some(counted.track_in_flight()));
+    let overridden = find_override(http.headers());
     notes.overridden.set(Some(overridden.is_some()));
-    if let Some(ambiguous) = ambiguous(http.method(), &path, overridden)
+    if let Some(ambiguous) = find_ambiguity(http.method(), &path, overridden)
         && edition.leads_to_fence(upstream).await
     {
         return Err(ambiguous);
     }
-    if is_of_guard(&path) && is_guarded(plan, upstream) {
+    if is_guard_path(&path) && is_guarded(plan, upstream) {
         return Err(Refusal::new(Reason::NoRoute, "a guard is asked by gateways only"));
     }
     let route = found.map(|found| found.route.id);
     let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
     notes.fenced.set(fenced.is_some());
-    let running = fenced.map(|_| Rc::new(edition.runs(upstream)));
+    let running = fenced.map(|_| Rc::new(edition.track_request(upstream)));
     // Only now: up to here a reload waits for this request.
     notes.entrance.take();
-    origin_form(&mut http, path.as_str());
-    next.serve(RoutedRequest { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
+    set_origin_form(&mut http, path.as_str());
+    next.handle(RoutedRequest { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
 }
 
 /// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
 /// never sent to a service with a fenced route, whichever route takes it here.
-pub(super) fn ambiguous(
+pub(super) fn find_ambiguity(
     method: &Method,
     path: &CanonicalPath,
     overridden: Option<(Reason, &'static str)>,
@@ -141,23 +143,23 @@ fn is_guarded(plan: &Plan, upstream: UpstreamId) -> bool {
 }
 
 /// The interface of a guard is for gateways. Case counts for a guard, but perhaps not for a server in front of it.
-fn is_of_guard(path: &CanonicalPath) -> bool {
+fn is_guard_path(path: &CanonicalPath) -> bool {
     path.segments().next().is_some_and(|first| first.eq_ignore_ascii_case(".fencegate"))
 }
 
 /// Some services obey a field that overrides method or path. Then the route was found for another request.
-pub fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
+pub fn find_override(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
     const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
     const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
     headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x')).find_map(|name| {
-        let named = |known: &&&str| is_plain(name, known);
+        let named = |known: &&&str| is_spelling_of(name, known);
         let method = METHOD.iter().find(named).map(|known| (Reason::Method, *known));
         method.or_else(|| PATH.iter().find(named).map(|known| (Reason::AmbiguousPath, *known)))
     })
 }
 
 /// The forwarded path is exactly the one from which the key was derived.
-pub(super) fn origin_form(http: &mut Request<Body>, path: &str) {
+pub(super) fn set_origin_form(http: &mut Request<Body>, path: &str) {
     let uri = http.uri();
     if uri.authority().is_none() && uri.path() == path {
         return;

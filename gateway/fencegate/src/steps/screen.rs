@@ -42,13 +42,13 @@ pub struct HeadValidator {
 struct HostCache(RefCell<Option<(Box<str>, CanonicalHost)>>);
 
 impl HeadValidator {
-    pub fn by(plan: &Arc<Plan>) -> Self {
+    pub fn new(plan: &Arc<Plan>) -> Self {
         Self { plan: plan.clone(), hosts: Rc::default() }
     }
 }
 
 impl HostCache {
-    fn read(&self, spelled: &str) -> Result<CanonicalHost, Refusal> {
+    fn parse(&self, spelled: &str) -> Result<CanonicalHost, Refusal> {
         if let Some((_, host)) = self.0.borrow().as_ref().filter(|(last, _)| **last == *spelled) {
             return Ok(host.clone());
         }
@@ -59,7 +59,10 @@ impl HostCache {
     }
 }
 
-pub fn screen(screening: &HeadValidator, request: RawRequest) -> Result<ValidatedRequest, ShortCircuit> {
+pub fn validate_head(
+    screening: &HeadValidator,
+    request: RawRequest,
+) -> Result<ValidatedRequest, ShortCircuit> {
     let RawRequest { mut http, notes, peer } = request;
     let plan = &screening.plan;
     if http.version() == Version::HTTP_2 {
@@ -70,16 +73,16 @@ pub fn screen(screening: &HeadValidator, request: RawRequest) -> Result<Validate
         let fields = format!("{} fields", http.headers().len());
         return Err(Refusal::new(Reason::HeaderTooLarge, fields).into());
     }
-    method(http.method())?;
-    framing(&http)?;
-    expectation(http.headers())?;
-    header_size(&http, plan.listener.limits.max_header)?;
-    let host = host(&screening.hosts, &http)?;
+    check_method(http.method())?;
+    check_framing(&http)?;
+    check_expectation(http.headers())?;
+    check_header_size(&http, plan.listener.limits.max_header)?;
+    let host = parse_host(&screening.hosts, &http)?;
     if !plan.listener.hosts.contains(&host) {
         return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())).into());
     }
     if http.uri().path() == "*" {
-        return Err(asterisk(http.method()).map_or_else(ShortCircuit::from, ShortCircuit::answered));
+        return Err(answer_asterisk(http.method()).map_or_else(ShortCircuit::from, ShortCircuit::with_reply));
     }
     if !http.uri().path().starts_with('/') {
         return Err(malformed("a target that is not a path").into());
@@ -93,7 +96,7 @@ fn malformed(why: &'static str) -> Refusal {
 }
 
 /// CONNECT asks for a tunnel, and a TRACE would send our own fields back to the client.
-fn method(method: &Method) -> Result<(), Refusal> {
+fn check_method(method: &Method) -> Result<(), Refusal> {
     if matches!(*method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::new(Reason::Method, "CONNECT and TRACE are not served"));
     }
@@ -101,7 +104,7 @@ fn method(method: &Method) -> Result<(), Refusal> {
 }
 
 /// `OPTIONS *` asks the server itself (RFC 9110, 9.3.7), so it is not forwarded.
-fn asterisk(method: &Method) -> Result<Reply, Refusal> {
+fn answer_asterisk(method: &Method) -> Result<Reply, Refusal> {
     if *method != Method::OPTIONS {
         return Err(malformed("`*` is a target for OPTIONS only"));
     }
@@ -112,7 +115,7 @@ fn asterisk(method: &Method) -> Result<Reply, Refusal> {
 }
 
 /// The HTTP library takes the last coding if it is `chunked` and passes the others on; another server may not.
-fn framing(http: &Request<Body>) -> Result<(), Refusal> {
+fn check_framing(http: &Request<Body>) -> Result<(), Refusal> {
     let mut codings = http.headers().get_all(TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else { return Ok(()) };
     if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
@@ -124,7 +127,7 @@ fn framing(http: &Request<Body>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     let known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
     if headers.get_all(EXPECT).iter().all(known) {
         return Ok(());
@@ -133,7 +136,7 @@ fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// The library refuses only what is far larger: in HTTP/1.1, a head that does not fit into its buffer.
-fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
+fn check_header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
     let of_a_field = if http.version() == Version::HTTP_2 { HPACK_ENTRY } else { ": \r\n".len() };
     let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + of_a_field);
     let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
@@ -163,7 +166,7 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
 
 /// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict. In
 /// HTTP/1.1 the field has to be there, whatever the target says (RFC 9112, 3.2).
-fn host(hosts: &HostCache, http: &Request<Body>) -> Result<CanonicalHost, Refusal> {
+fn parse_host(hosts: &HostCache, http: &Request<Body>) -> Result<CanonicalHost, Refusal> {
     let (target, version) = (http.uri(), http.version());
     let mut fields = http.headers().get_all(HOST).iter();
     let (field, more) = (fields.next(), fields.next());
@@ -173,22 +176,22 @@ fn host(hosts: &HostCache, http: &Request<Body>) -> Result<CanonicalHost, Refusa
     let field = field
         .map(|value| value.to_str().map_err(|_| malformed("a Host field that is not ASCII")))
         .transpose()?;
-    let named = field.map(|field| hosts.read(field)).transpose()?;
+    let named = field.map(|field| hosts.parse(field)).transpose()?;
     if !matches!(target.scheme_str(), None | Some("http" | "https")) {
         return Err(malformed("a target with another scheme than http"));
     }
-    match (target.authority().map(|authority| hosts.read(authority.as_str())).transpose()?, named) {
+    match (target.authority().map(|authority| hosts.parse(authority.as_str())).transpose()?, named) {
         (None, Some(named)) => Ok(named),
         (Some(_), None) if version == Version::HTTP_11 => Err(malformed("no Host field")),
         (Some(host), None) => Ok(host),
-        (Some(host), Some(named)) if place(&host, target) == place(&named, target) => Ok(named),
+        (Some(host), Some(named)) if authority(&host, target) == authority(&named, target) => Ok(named),
         (Some(_), Some(_)) => Err(malformed("the target and the Host field name different hosts")),
         (None, None) => Err(malformed("no Host field")),
     }
 }
 
 /// The host and port of a host field; without a port it is the default of the scheme (RFC 9110, 4.2.3).
-fn place<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
+fn authority<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
     let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
     (host.name(), host.port().unwrap_or(usual))
 }
@@ -205,9 +208,9 @@ mod tests {
                 [("a.example", "a.example"), ("A.Example.", "a.example"), ("b.example:80", "b.example:80")]
             {
                 for _ in 0..2 {
-                    assert_eq!(hosts.read(spelled).expect("a host").as_str(), read, "{spelled}");
+                    assert_eq!(hosts.parse(spelled).expect("a host").as_str(), read, "{spelled}");
                 }
-                assert_eq!(hosts.read("a b").expect_err("no host").reason, Reason::Malformed);
+                assert_eq!(hosts.parse("a b").expect_err("no host").reason, Reason::Malformed);
             }
         }
     }

@@ -14,22 +14,22 @@ use crate::{
 
 /// Proves to a gateway that connects that this process knows the pass. Other listeners do not answer: they may belong
 /// to another installation, which would serve forwarded requests under other locks.
-pub fn prove(pass: &Option<PeerSecret>, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
+pub fn answer_challenge(pass: &Option<PeerSecret>, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
     let ours = pass.as_ref().filter(|_| request.notes.of_gateways.get());
-    match ours.and_then(|pass| field::proof(&request.http, pass)) {
-        Some(reply) => Err(ShortCircuit::answered(reply)),
+    match ours.and_then(|pass| field::challenge_response(&request.http, pass)) {
+        Some(reply) => Err(ShortCircuit::with_reply(reply)),
         None => Ok(request),
     }
 }
 
 /// `pass` is our own, on the listener for gateways. On other listeners the field was removed unread.
-pub fn believe(
+pub fn verify_peer(
     pass: &Option<PeerSecret>,
     request: SanitizedRequest,
 ) -> Result<SanitizedRequest, ShortCircuit> {
     let notes = &request.request.notes;
     if notes.of_gateways.get() {
-        let known = pass.as_ref().and_then(|pass| field::believed(&request.presented, pass));
+        let known = pass.as_ref().and_then(|pass| field::verify(&request.presented, pass));
         let Some(forwarded) = known else {
             return Err(Refusal::new(Reason::PeerForbidden, "without the pass of this gateway").into());
         };

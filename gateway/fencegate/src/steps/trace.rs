@@ -12,8 +12,8 @@ use crate::{
 
 pub fn trace(recording: &Sampling, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     let headers = request.request.http.headers_mut();
-    let trace = Trace::of(headers, *recording);
-    let (parent, name) = trace.values();
+    let trace = Trace::from_headers(headers, *recording);
+    let (parent, name) = trace.header_values();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_name(value.as_bytes())) {
         // Copied, because the id is kept for longer than the buffer that it stands in.

@@ -23,7 +23,7 @@ pub struct RequestedUpgrade {
 
 impl OfferedProtocols {
     /// There is one `Upgrade` field, in HTTP/1.1, and `Connection` names it (RFC 9110, 7.8).
-    pub fn of(http: &Request<Body>) -> Option<Self> {
+    pub fn from_request(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
         let (protocol, more) = (protocols.next()?, protocols.next());
         let one = more.is_none() && http.version() == Version::HTTP_11 && names_upgrade(http.headers());
@@ -37,7 +37,7 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// Asks the upstream for the protocol, if the route allows it and nothing prevents it.
-pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<RequestedUpgrade> {
+pub fn request_upgrade(http: &mut Request<Body>, route: Option<&Route>) -> Option<RequestedUpgrade> {
     let OfferedProtocols(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can release the stream of this client.
     http.extensions_mut().remove::<OnUpgrade>()?;
@@ -50,11 +50,11 @@ pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<RequestedU
     if !http.body().is_end_stream() {
         return None;
     }
-    mark(http.headers_mut(), &protocol);
+    set_upgrade_headers(http.headers_mut(), &protocol);
     Some(RequestedUpgrade { protocol })
 }
 
-fn mark(headers: &mut HeaderMap, protocol: &HeaderValue) {
+fn set_upgrade_headers(headers: &mut HeaderMap, protocol: &HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol.clone());
 }
@@ -68,7 +68,7 @@ impl RequestedUpgrade {
 
     /// Tells the client about the switch, after all fields of the upstream's connection were removed.
     pub fn grant(&self, headers: &mut HeaderMap) {
-        mark(headers, &self.protocol);
+        set_upgrade_headers(headers, &self.protocol);
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
             for (name, value) in fields {
                 http = http.header(*name, *value);
             }
-            OfferedProtocols::of(&http.body(Body::empty()).expect("a request")).is_some()
+            OfferedProtocols::from_request(&http.body(Body::empty()).expect("a request")).is_some()
         };
         let good = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         assert!(asked(&good, Version::HTTP_11));

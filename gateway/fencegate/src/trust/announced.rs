@@ -23,27 +23,27 @@ use tracing::error;
 use super::guards::{GuardIdentityError, GuardRegistry};
 
 impl IdentityCheck for GuardRegistry {
-    fn are_needed(&self, upstream: &Upstream) -> bool {
+    fn is_required(&self, upstream: &Upstream) -> bool {
         upstream.fencing == FencingLevel::Guard
     }
 
     /// Before any request is sent on a connection, the guard says who it is.
-    fn introduce<'a>(
+    fn check_identity<'a>(
         &'a self,
         pooled: &'a mut PooledConnection,
         upstream: &'a Upstream,
         clock: &'a SharedClock,
     ) -> IdentityFuture<'a> {
         Box::pin(async move {
-            let asking = self.ask(upstream);
-            let announced = announcement(pooled).await.inspect_err(|unmet| {
+            let asking = self.begin_check(upstream);
+            let announced = fetch_announcement(pooled).await.inspect_err(|unmet| {
                 // A guard that has just gone is not distrusted.
                 if let IdentityError::UnknownProcess(why) = unmet {
                     let endpoint = pooled.endpoint();
                     error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
                 }
             })?;
-            let met = self.meet(upstream, pooled.address(), &announced, asking, clock.now());
+            let met = self.record_announcement(upstream, pooled.address(), &announced, asking, clock.now());
             met.map_err(|why| match why {
                 GuardIdentityError::Replaced => IdentityError::Io(io::Error::other(why)),
                 GuardIdentityError::Split => IdentityError::Contradicted(why.into()),
@@ -56,30 +56,30 @@ impl IdentityCheck for GuardRegistry {
         Self::due(self, upstream, address)
     }
 
-    fn attempt(&self) -> CheckAttempt {
-        Self::attempt(self)
+    fn start_attempt(&self) -> CheckAttempt {
+        Self::begin_attempt(self)
     }
 
-    fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
-        Self::lost(self, upstream, address, attempt);
+    fn record_failure(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
+        Self::record_lost(self, upstream, address, attempt);
     }
 
-    fn agree(&self, upstream: &Upstream) -> Result<(), BoxError> {
-        Self::agree(self, upstream).map_err(|why| {
-            let guards = self.announced(upstream);
+    fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError> {
+        Self::check_consistent(self, upstream).map_err(|why| {
+            let guards = self.describe_announcements(upstream);
             error!(upstream = %upstream.name, %guards, %why, "guard.distrusted");
             why.into()
         })
     }
 
-    fn is_believed(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool {
-        Self::is_believed(self, upstream, address, process)
+    fn is_trusted(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool {
+        Self::is_trusted(self, upstream, address, process)
     }
 }
 
 /// Asks for the announcement, and leaves the connection ready for a request. If the connection breaks, the guard is
 /// away; that says nothing about who it is.
-async fn announcement(pooled: &mut PooledConnection) -> Result<Announcement, IdentityError> {
+async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<Announcement, IdentityError> {
     let none = |why: String| IdentityError::UnknownProcess(GuardIdentityError::NoGuard(why).into());
     let host = HeaderValue::from_str(host_of(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
@@ -101,7 +101,7 @@ async fn announcement(pooled: &mut PooledConnection) -> Result<Announcement, Ide
         Err(error) => IdentityError::Io(io::Error::other(error)),
     })?;
     let announced = serde_json::from_slice(&body.to_bytes()).map_err(|error| none(error.to_string()))?;
-    if !pooled.settled().await {
+    if !pooled.wait_settled().await {
         return Err(IdentityError::Io(io::Error::other("the connection ended behind the announcement")));
     }
     Ok(announced)

@@ -67,7 +67,7 @@ impl RegistryState {
         self.highest.get(&upstream.name)
     }
 
-    fn note(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<GuardProcess>) {
+    fn record(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<GuardProcess>) {
         let places = self.met.entry(upstream.name.clone()).or_default();
         // A guard at an address to which the name no longer leads must not contradict the guards at its present
         // addresses.
@@ -81,28 +81,28 @@ impl RegistryState {
         });
     }
 
-    fn places(&self, upstream: &Upstream) -> impl Iterator<Item = &GuardAddress> {
+    fn addresses(&self, upstream: &Upstream) -> impl Iterator<Item = &GuardAddress> {
         self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone())
     }
 
-    fn at(&self, upstream: &Upstream, address: &Address) -> Option<&GuardAddress> {
-        self.places(upstream).find(|place| place.is_at(address))
+    fn find(&self, upstream: &Upstream, address: &Address) -> Option<&GuardAddress> {
+        self.addresses(upstream).find(|place| place.is_at(address))
     }
 
     /// The last announcement of each endpoint of the plan, where a guard answered. Endpoints of another plan do not
     /// count: a guard there does not contradict ours.
-    fn announced(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &GuardProcess)> {
-        let ours = self.places(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
+    fn announcements(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &GuardProcess)> {
+        let ours = self.addresses(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
         ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
     }
 
-    fn agree(&self, upstream: &Upstream) -> bool {
-        let mut guards = self.announced(upstream).map(|(_, guard)| guard);
+    fn is_consistent(&self, upstream: &Upstream) -> bool {
+        let mut guards = self.announcements(upstream).map(|(_, guard)| guard);
         guards.next().is_none_or(|first| guards.all(|guard| guard == first))
     }
 
     /// Records that this request asks again, so that others need not.
-    fn is_asked_again(&mut self, upstream: &Upstream, address: &Address) {
+    fn touch(&mut self, upstream: &Upstream, address: &Address) {
         let places = self.met.get_mut(&upstream.name).into_iter().flatten();
         places.filter(|place| place.is_at(address)).for_each(|place| place.since = Instant::now());
     }
@@ -171,16 +171,16 @@ impl GuardRegistry {
     }
 
     /// Call this before asking a guard who it is.
-    pub fn ask(&self, upstream: &Upstream) -> IdentityCheck {
+    pub fn begin_check(&self, upstream: &Upstream) -> IdentityCheck {
         let state = self.lock();
         IdentityCheck {
             known: state.highest(upstream).map_or(0, |highest| highest.epoch),
-            asked: state.processes.ask(),
+            asked: state.processes.begin_check(),
         }
     }
 
     /// A guard has announced itself at the beginning of a connection. Its process, for [`Guards::let_in`].
-    pub fn meet(
+    pub fn record_announcement(
         &self,
         upstream: &Upstream,
         address: &Arc<Address>,
@@ -188,9 +188,9 @@ impl GuardRegistry {
         asking: IdentityCheck,
         at: BootInstant,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        let met = GuardProcess::of(announced);
+        let met = GuardProcess::from_announcement(announced);
         let instance = met.instance.clone();
-        let trusted = self.told(upstream, address, announced, met, asking, at);
+        let trusted = self.evaluate(upstream, address, announced, met, asking, at);
         // Of two announcements that differ one may be out of date. This is reported once both guards were asked
         // again.
         if let Err(why) = &trusted
@@ -202,7 +202,7 @@ impl GuardRegistry {
         trusted.map(|()| instance)
     }
 
-    fn told(
+    fn evaluate(
         &self,
         upstream: &Upstream,
         address: &Arc<Address>,
@@ -214,7 +214,7 @@ impl GuardRegistry {
         let mut state = self.lock();
         let heard =
             AnnouncementTiming { asked: asking.asked, at, up: announced.up.map(Duration::from_millis) };
-        let alone = state.processes.announced(address, &met, heard);
+        let alone = state.processes.record_announcement(address, &met, heard);
         if alone == Err(ProcessConflictError::Replaced) {
             return Err(GuardIdentityError::Replaced);
         }
@@ -223,14 +223,14 @@ impl GuardRegistry {
             Some(highest) if highest.by != met.instance => highest.epoch,
             _ => asking.known,
         };
-        state.note(upstream, address, Some(met));
+        state.record(upstream, address, Some(met));
         state.forget(at);
         drop(state);
         alone.map_err(|_| GuardIdentityError::MultipleProcesses)?;
-        self.judge(upstream, announced, known)
+        self.check(upstream, announced, known)
     }
 
-    fn judge(
+    fn check(
         &self,
         upstream: &Upstream,
         announced: &Announcement,
@@ -242,12 +242,12 @@ impl GuardRegistry {
             let (theirs, ours) = (announced.ensemble.clone(), served.uuid.clone());
             return Err(GuardIdentityError::OtherInstallation { theirs, ours });
         }
-        self.agree(upstream)?;
+        self.check_consistent(upstream)?;
         if announced.highest < known {
             return Err(GuardIdentityError::RolledBack { announced: announced.highest, known });
         }
-        if upstream.response_timeout <= announced.longest() {
-            let (ours, theirs) = (upstream.response_timeout, announced.longest());
+        if upstream.response_timeout <= announced.longest_request() {
+            let (ours, theirs) = (upstream.response_timeout, announced.longest_request());
             return Err(GuardIdentityError::TimeoutTooShort { ours, theirs });
         }
         Ok(())
@@ -255,20 +255,20 @@ impl GuardRegistry {
 
     /// True if the process is the last that answered at the address, and no other process of the upstream contradicts
     /// it.
-    pub fn is_believed(&self, upstream: &Upstream, address: &Address, instance: &Arc<str>) -> bool {
+    pub fn is_trusted(&self, upstream: &Upstream, address: &Address, instance: &Arc<str>) -> bool {
         let state = self.lock();
-        let alone = || state.announced(upstream).all(|(_, guard)| guard.instance == *instance);
-        state.processes.is_there(address, instance) && alone()
+        let alone = || state.announcements(upstream).all(|(_, guard)| guard.instance == *instance);
+        state.processes.is_current(address, instance) && alone()
     }
 
     /// Succeeds if all guards of the upstream have one store by their last announcements. If two processes use it, it
     /// must be a store that can be shared. An address where no guard answers contradicts nothing.
-    pub fn agree(&self, upstream: &Upstream) -> Result<(), GuardIdentityError> {
-        if self.lock().agree(upstream) { Ok(()) } else { Err(GuardIdentityError::Split) }
+    pub fn check_consistent(&self, upstream: &Upstream) -> Result<(), GuardIdentityError> {
+        if self.lock().is_consistent(upstream) { Ok(()) } else { Err(GuardIdentityError::Split) }
     }
 
     /// The announcements of all guards of an upstream, for an operator who has to choose one.
-    pub fn announced(&self, upstream: &Upstream) -> String {
+    pub fn describe_announcements(&self, upstream: &Upstream) -> String {
         let state = self.lock();
         let one = |(at, guard): (&Address, &GuardProcess)| {
             let GuardProcess { store, instance, database } = guard;
@@ -277,12 +277,12 @@ impl GuardRegistry {
                 .map_or_else(|| format!("process {instance}"), |database| format!("in database {database}"));
             format!("{} at {}: store {store}, {who}", at.name, at.socket)
         };
-        said::all(state.announced(upstream).map(one))
+        said::join_display(state.announcements(upstream).map(one))
     }
 
     /// Forgets endpoints that are not among these: a guard that was removed from the policy must not contradict those
     /// that are left.
-    pub fn keep(&self, upstreams: &[Upstream]) {
+    pub fn retain(&self, upstreams: &[Upstream]) {
         let mut state = self.lock();
         for (name, met) in &mut state.met {
             let upstream = upstreams.iter().find(|upstream| upstream.name == *name);
@@ -293,16 +293,16 @@ impl GuardRegistry {
     }
 
     /// Call this before looking for a guard at an address.
-    pub fn attempt(&self) -> CheckAttempt {
+    pub fn begin_attempt(&self) -> CheckAttempt {
         CheckAttempt(self.lock().notes)
     }
 
     /// No guard answers there. If one has announced itself since the attempt began, that one still counts.
-    pub fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
+    pub fn record_lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
         let mut state = self.lock();
         let since = |place: &GuardAddress| place.guard.is_some() && place.note > attempt.0;
-        if !state.at(upstream, address).is_some_and(since) {
-            state.note(upstream, address, None);
+        if !state.find(upstream, address).is_some_and(since) {
+            state.record(upstream, address, None);
         }
     }
 
@@ -313,13 +313,13 @@ impl GuardRegistry {
     /// gateway. So such an address is asked again at times, beside the requests.
     pub fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue {
         let mut state = self.lock();
-        match state.at(upstream, address) {
+        match state.find(upstream, address) {
             None => CheckDue::Before,
-            Some(GuardAddress { guard: Some(_), .. }) if !state.agree(upstream) => CheckDue::Before,
+            Some(GuardAddress { guard: Some(_), .. }) if !state.is_consistent(upstream) => CheckDue::Before,
             Some(GuardAddress { guard: None, since, .. })
                 if since.elapsed() >= upstream.sharing.dns.refresh =>
             {
-                state.is_asked_again(upstream, address);
+                state.touch(upstream, address);
                 CheckDue::Background
             }
             Some(_) => CheckDue::NotDue,
@@ -327,12 +327,12 @@ impl GuardRegistry {
     }
 
     #[cfg(test)]
-    fn grow_older(&self, by: Duration) {
+    fn age_by(&self, by: Duration) {
         self.lock().met.values_mut().flatten().for_each(|place| place.since -= by);
     }
 
     /// A process of a guard has let a token of this epoch in.
-    pub fn let_in(
+    pub fn record_admitted(
         &self,
         upstream: &Upstream,
         (address, by): (&Address, &Arc<str>),
@@ -340,7 +340,7 @@ impl GuardRegistry {
         at: BootInstant,
     ) {
         let mut state = self.lock();
-        state.processes.answered(address, by, at);
+        state.processes.record_answer(address, by, at);
         match state.highest.get_mut(&upstream.name) {
             Some(highest) if highest.epoch >= epoch => {}
             Some(highest) => *highest = HighestEpoch { epoch, by: by.clone() },
@@ -350,7 +350,7 @@ impl GuardRegistry {
 
     /// A hop has shown itself although the policy has `direct: true`. From now on a refusal does not prove that the
     /// guard has not seen the request before.
-    pub fn relayed(&self, upstream: &Upstream) {
+    pub fn record_relay(&self, upstream: &Upstream) {
         let mut state = self.lock();
         if upstream.direct && !state.relayed.contains(&upstream.name) {
             warn!(upstream = %upstream.name, "guard.not_direct: something stands between here and the guard");

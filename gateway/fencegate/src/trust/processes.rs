@@ -26,7 +26,7 @@ pub(super) struct GuardProcess {
 }
 
 impl GuardProcess {
-    pub(super) fn of(announced: &Announcement) -> Self {
+    pub(super) fn from_announcement(announced: &Announcement) -> Self {
         let Announcement { store, instance, shared, .. } = announced;
         let instance = match shared {
             None => instance.as_str().into(),
@@ -50,7 +50,7 @@ pub(super) struct GuardProcesses {
 /// A proxy at one address may lead each name to another guard.
 type AddressKey = (Arc<str>, ConnectTarget);
 
-fn place(address: &Address) -> AddressKey {
+fn address_key(address: &Address) -> AddressKey {
     (address.name.clone(), address.socket.clone())
 }
 
@@ -94,26 +94,26 @@ pub(super) enum ProcessConflictError {
 }
 
 impl GuardProcesses {
-    pub(super) fn ask(&self) -> CheckSequence {
+    pub(super) fn begin_check(&self) -> CheckSequence {
         CheckSequence(self.turns)
     }
 
     /// # Errors
     /// The process is not the only one there.
-    pub(super) fn announced(
+    pub(super) fn record_announcement(
         &mut self,
         address: &Address,
         met: &GuardProcess,
         heard: AnnouncementTiming,
     ) -> Result<(), ProcessConflictError> {
-        let behind = self.behind.entry(place(address)).or_default();
+        let behind = self.behind.entry(address_key(address)).or_default();
         if let Some((_, ended)) = behind.before.iter().find(|(known, _)| *known == met.instance) {
             if *ended > heard.asked.0 {
                 return Err(ProcessConflictError::Replaced);
             }
             behind.last = Some((met.clone(), heard.at));
             self.turns += 1;
-            behind.end(self.turns);
+            behind.record_replaced(self.turns);
             return Err(ProcessConflictError::Several);
         }
         let overlaps = behind.overlaps(met, heard);
@@ -122,10 +122,10 @@ impl GuardProcesses {
             return Ok(());
         }
         self.turns += 1;
-        behind.end(self.turns);
+        behind.record_replaced(self.turns);
         if overlaps {
             behind.now = Some(met.instance.clone());
-            behind.end(self.turns);
+            behind.record_replaced(self.turns);
             return Err(ProcessConflictError::Several);
         }
         behind.now = Some(met.instance.clone());
@@ -146,8 +146,8 @@ impl GuardProcesses {
     }
 
     /// The process has answered a request.
-    pub(super) fn answered(&mut self, address: &Address, instance: &Arc<str>, at: BootInstant) {
-        let last = self.behind.get_mut(&place(address)).and_then(|behind| behind.last.as_mut());
+    pub(super) fn record_answer(&mut self, address: &Address, instance: &Arc<str>, at: BootInstant) {
+        let last = self.behind.get_mut(&address_key(address)).and_then(|behind| behind.last.as_mut());
         if let Some((met, heard)) = last
             && met.instance == *instance
         {
@@ -156,13 +156,13 @@ impl GuardProcesses {
     }
 
     /// No other process has replaced this one.
-    pub(super) fn is_there(&self, address: &Address, instance: &Arc<str>) -> bool {
-        self.behind.get(&place(address)).is_some_and(|behind| behind.now.as_ref() == Some(instance))
+    pub(super) fn is_current(&self, address: &Address, instance: &Arc<str>) -> bool {
+        self.behind.get(&address_key(address)).is_some_and(|behind| behind.now.as_ref() == Some(instance))
     }
 }
 
 impl AddressState {
-    fn end(&mut self, turn: u64) {
+    fn record_replaced(&mut self, turn: u64) {
         if let Some(ended) = self.now.take() {
             self.before.push_back((ended, turn));
         }
@@ -205,7 +205,7 @@ mod tests {
 
         /// An announcement one second later. `up` is in seconds.
         fn says(&mut self, store: &str, instance: &str, up: Option<u64>) -> Result<(), ProcessConflictError> {
-            let asked = self.processes.ask();
+            let asked = self.processes.begin_check();
             self.said(store, instance, up, asked)
         }
 
@@ -222,11 +222,11 @@ mod tests {
                 at: BootInstant::from_nanos(self.now * 1_000_000_000),
                 up: up.map(Duration::from_secs),
             };
-            self.processes.announced(&self.address, &Self::met(store, instance), heard)
+            self.processes.record_announcement(&self.address, &Self::met(store, instance), heard)
         }
 
         fn is_there(&self, instance: &str) -> bool {
-            self.processes.is_there(&self.address, &instance.into())
+            self.processes.is_current(&self.address, &instance.into())
         }
     }
 
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(place.says("a", "one", Some(100)), Ok(()));
         place.now += 60;
         let at = BootInstant::from_nanos(place.now * 1_000_000_000);
-        place.processes.answered(&place.address, &"one".into(), at);
+        place.processes.record_answer(&place.address, &"one".into(), at);
         assert_eq!(place.says("b", "two", Some(50)), Err(ProcessConflictError::Several));
     }
 
@@ -294,27 +294,27 @@ mod tests {
             let came = address(second);
             let begins = (second == 0).then_some(&stays);
             for address in begins.into_iter().chain([&came]) {
-                let heard = AnnouncementTiming { asked: processes.ask(), at: at(second), up: None };
-                assert_eq!(processes.announced(address, &met, heard), Ok(()));
+                let heard = AnnouncementTiming { asked: processes.begin_check(), at: at(second), up: None };
+                assert_eq!(processes.record_announcement(address, &met, heard), Ok(()));
             }
             let leads = |_: &str, socket: &ConnectTarget| *socket == stays.socket || *socket == came.socket;
             processes.forget(at(second), leads);
-            assert!(processes.is_there(&came, &met.instance));
+            assert!(processes.is_current(&came, &met.instance));
             assert!(
-                second < 10 || processes.is_there(&address(second - 10), &met.instance),
+                second < 10 || processes.is_current(&address(second - 10), &met.instance),
                 "it may come back"
             );
         }
         assert!(processes.behind.len() < 8000, "{}", processes.behind.len());
-        assert!(processes.is_there(&stays, &met.instance), "silent, and still led to");
+        assert!(processes.is_current(&stays, &met.instance), "silent, and still led to");
     }
 
     #[test]
     fn an_answer_that_was_long_on_its_way_accuses_nobody() {
         let mut place = Fixture::new();
-        let before = place.processes.ask();
+        let before = place.processes.begin_check();
         assert_eq!(place.says("s", "one", None), Ok(()));
-        let early = place.processes.ask();
+        let early = place.processes.begin_check();
         assert_eq!(place.says("s", "two", Some(0)), Ok(()));
         for asked in [before, early] {
             assert_eq!(place.said("s", "one", None, asked), Err(ProcessConflictError::Replaced));

@@ -75,18 +75,18 @@ pub const C: usize = 2;
 pub const D: usize = 3;
 
 pub const fn write(mint: SyntheticToken) -> Step {
-    stamped(TokenHeaders::Whole(mint))
+    with_headers(TokenHeaders::Whole(mint))
 }
 
 pub const fn read(mint: SyntheticToken) -> Step {
     Step { act: StepKind::Read, ..write(mint) }
 }
 
-pub const fn also(mint: SyntheticToken) -> Step {
+pub const fn write_other(mint: SyntheticToken) -> Step {
     Step { act: StepKind::WriteOther, ..write(mint) }
 }
 
-pub const fn stamped(stamp: TokenHeaders) -> Step {
+pub const fn with_headers(stamp: TokenHeaders) -> Step {
     Step {
         act: StepKind::Write,
         who: KeySelector::One(A),
@@ -100,36 +100,36 @@ pub const fn repeat(mint: SyntheticToken) -> Step {
     Step { act: StepKind::Repeat, ..write(mint) }
 }
 
-pub const fn question(mint: SyntheticToken) -> Step {
+pub const fn probe(mint: SyntheticToken) -> Step {
     Step { act: StepKind::Question, ..write(mint) }
 }
 
 pub const fn crash() -> Step {
-    Step { act: StepKind::Crash, ..stamped(TokenHeaders::Absent) }
+    Step { act: StepKind::Crash, ..with_headers(TokenHeaders::Absent) }
 }
 
 pub const fn wait() -> Step {
-    Step { act: StepKind::Wait, ..stamped(TokenHeaders::Absent) }
+    Step { act: StepKind::Wait, ..with_headers(TokenHeaders::Absent) }
 }
 
 impl Step {
     #[must_use]
-    pub const fn on(self, key: usize) -> Self {
+    pub const fn on_key(self, key: usize) -> Self {
         Self { who: KeySelector::One(key), ..self }
     }
 
     #[must_use]
-    pub const fn both(self, key: usize, other: usize) -> Self {
+    pub const fn on_both(self, key: usize, other: usize) -> Self {
         Self { who: KeySelector::Both(key, other), ..self }
     }
 
     #[must_use]
-    pub const fn elsewhere(self) -> Self {
+    pub const fn on_second_instance(self) -> Self {
         Self { at: InstanceChoice::Second, ..self }
     }
 
     #[must_use]
-    pub const fn is(self, expect: Expectation) -> Self {
+    pub const fn expect(self, expect: Expectation) -> Self {
         Self { expect, ..self }
     }
 }

@@ -95,7 +95,7 @@ pub enum InstanceSpread {
 }
 
 impl CaseGroup {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Order => "order",
             Self::Forged => "forged",
@@ -113,17 +113,17 @@ impl CaseGroup {
 
 impl Case {
     /// Why the case does not apply; `None` if it does.
-    pub fn skipped(&self, service: &Service) -> Option<String> {
+    pub fn skip_reason(&self, service: &Service) -> Option<String> {
         if !service.only.is_empty() && !service.only.iter().any(|name| name == self.name) {
             return Some("`--only` names other cases".to_owned());
         }
-        let missing = self.needs.iter().find(|need| !need.met(service))?;
+        let missing = self.needs.iter().find(|need| !need.is_met(service))?;
         Some(missing.reason().to_owned())
     }
 }
 
 impl Requirement {
-    fn met(self, service: &Service) -> bool {
+    fn is_met(self, service: &Service) -> bool {
         match self {
             Self::Tokens => service.fields.form == ComparedField::Token,
             Self::Numbers => service.fields.form == ComparedField::Number,

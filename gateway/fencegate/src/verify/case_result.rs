@@ -49,7 +49,7 @@ impl CaseError {
 }
 
 impl CaseResult {
-    pub fn of(outcome: Result<(), CaseError>, proof: PassStrength) -> Self {
+    pub fn from_outcome(outcome: Result<(), CaseError>, proof: PassStrength) -> Self {
         match outcome {
             Ok(()) => Self::Passed(proof),
             Err(CaseError::Failed(why)) => Self::Failed(why),
@@ -57,7 +57,7 @@ impl CaseResult {
         }
     }
 
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Passed(_) => "passed",
             Self::Failed(_) => "failed",
@@ -66,7 +66,7 @@ impl CaseResult {
         }
     }
 
-    pub fn why(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Passed(_) => None,
             Self::Failed(why) | Self::Undecided(why) | Self::Skipped(why) => Some(why),

@@ -62,7 +62,7 @@ pub enum EffectChange {
 }
 
 impl EffectSource {
-    pub fn sees(&self) -> bool {
+    pub fn is_observable(&self) -> bool {
         !matches!(self, Self::Answers)
     }
 }
@@ -94,10 +94,10 @@ impl EffectSelector {
                     .map_err(|error| format!("the observation is no JSON: {error}"))?;
                 match value.pointer(pointer) {
                     None | Some(Value::Null) => Ok(Reading::Nothing),
-                    Some(Value::String(text)) => Ok(level(text).unwrap_or(Reading::Text(text.clone()))),
+                    Some(Value::String(text)) => Ok(parse_level(text).unwrap_or(Reading::Text(text.clone()))),
                     Some(other) => {
                         let text = other.to_string();
-                        Ok(level(&text).unwrap_or(Reading::Text(text)))
+                        Ok(parse_level(&text).unwrap_or(Reading::Text(text)))
                     }
                 }
             }
@@ -109,7 +109,7 @@ impl EffectSelector {
 ///
 /// # Errors
 /// The file cannot be read. A missing file has no lines.
-pub fn lines(file: &PathBuf, key: &str) -> Result<Reading, String> {
+pub fn count_lines(file: &PathBuf, key: &str) -> Result<Reading, String> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(Reading::Count(text.lines().filter(|line| line.contains(key)).count() as i128)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Reading::Count(0)),
@@ -118,7 +118,7 @@ pub fn lines(file: &PathBuf, key: &str) -> Result<Reading, String> {
 }
 
 /// A decimal number with at most six digits behind the point.
-fn level(text: &str) -> Option<Reading> {
+fn parse_level(text: &str) -> Option<Reading> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -131,7 +131,7 @@ fn level(text: &str) -> Option<Reading> {
 
 impl EffectUnit {
     /// Learned from readings before any effect, after one and after two; `None` if the two effects differ.
-    pub fn learned(before: &Reading, one: &Reading, two: &Reading) -> Option<Self> {
+    pub fn learn(before: &Reading, one: &Reading, two: &Reading) -> Option<Self> {
         let (Reading::Level(one), Reading::Level(two)) = (one, two) else { return None };
         let unit = two - one;
         let alike = match before {
@@ -143,7 +143,7 @@ impl EffectUnit {
 }
 
 impl Reading {
-    pub fn until(&self, later: &Self, scale: Option<EffectUnit>) -> EffectChange {
+    pub fn change_to(&self, later: &Self, scale: Option<EffectUnit>) -> EffectChange {
         if self == later {
             return EffectChange::Effects(0);
         }
@@ -236,13 +236,13 @@ mod tests {
     #[test]
     fn effects_are_told_from_levels_once_the_scale_is_known() {
         let at = Reading::Level;
-        let scale = EffectUnit::learned(&at(1000), &at(900), &at(800));
-        assert_eq!(at(800).until(&at(600), scale), EffectChange::Effects(2));
-        assert_eq!(at(800).until(&at(900), scale), EffectChange::Effects(1));
-        assert!(matches!(at(800).until(&at(750), scale), EffectChange::Inconsistent(_)));
-        assert_eq!(Reading::Nothing.until(&at(900), scale), EffectChange::Effects(1));
-        assert_eq!(at(800).until(&at(600), None), EffectChange::AtLeastOne);
-        assert_eq!(EffectUnit::learned(&at(1000), &at(900), &at(850)), None);
-        assert_eq!(EffectUnit::learned(&at(1000), &at(1000), &at(1000)), None);
+        let scale = EffectUnit::learn(&at(1000), &at(900), &at(800));
+        assert_eq!(at(800).change_to(&at(600), scale), EffectChange::Effects(2));
+        assert_eq!(at(800).change_to(&at(900), scale), EffectChange::Effects(1));
+        assert!(matches!(at(800).change_to(&at(750), scale), EffectChange::Inconsistent(_)));
+        assert_eq!(Reading::Nothing.change_to(&at(900), scale), EffectChange::Effects(1));
+        assert_eq!(at(800).change_to(&at(600), None), EffectChange::AtLeastOne);
+        assert_eq!(EffectUnit::learn(&at(1000), &at(900), &at(850)), None);
+        assert_eq!(EffectUnit::learn(&at(1000), &at(1000), &at(1000)), None);
     }
 }

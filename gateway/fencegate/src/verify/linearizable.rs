@@ -8,14 +8,14 @@ use super::{
 };
 
 /// `shots` are all writes of one key, beginning with the first.
-pub fn judge(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
+pub fn check(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
     let accepted: Vec<&SentRequest> =
         shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_))).collect();
-    stale(&accepted, form)?;
+    check_stale(&accepted, form)?;
     if form == ComparedField::Token {
-        twice(&accepted)?;
+        check_duplicates(&accepted)?;
     }
-    in_vain(shots, form)?;
+    check_refusals(shots, form)?;
     let odd = |shot: &&SentRequest| !matches!(shot.came, RequestOutcome::Accepted(_) | RequestOutcome::Stale);
     let odd: Vec<&SentRequest> = shots.iter().filter(odd).collect();
     match odd.first() {
@@ -32,7 +32,7 @@ pub fn judge(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError
 }
 
 /// Fails if an older write was let in after a newer one had been answered before the older was sent.
-fn stale(accepted: &[&SentRequest], form: ComparedField) -> Result<(), CaseError> {
+fn check_stale(accepted: &[&SentRequest], form: ComparedField) -> Result<(), CaseError> {
     for (older, mint) in tokens(accepted) {
         for (newer, other) in tokens(accepted) {
             if form.is_stale(mint, other) && newer.ended < older.began {
@@ -48,7 +48,7 @@ fn stale(accepted: &[&SentRequest], form: ComparedField) -> Result<(), CaseError
     Ok(())
 }
 
-fn twice(accepted: &[&SentRequest]) -> Result<(), CaseError> {
+fn check_duplicates(accepted: &[&SentRequest]) -> Result<(), CaseError> {
     for (number, (one, mint)) in tokens(accepted).enumerate() {
         let same = tokens(accepted).skip(number + 1).filter(|(_, other)| *other == mint).count();
         if same > 0 {
@@ -63,7 +63,7 @@ fn twice(accepted: &[&SentRequest]) -> Result<(), CaseError> {
 }
 
 /// Fails if a write was refused as stale although nothing newer can have been done before its refusal.
-fn in_vain(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
+fn check_refusals(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
     let all: Vec<&SentRequest> = shots.iter().collect();
     for (refused, mint) in tokens(&all).filter(|(shot, _)| shot.came == RequestOutcome::Stale) {
         let reason = |(other, newer): (&SentRequest, _)| {
@@ -109,7 +109,7 @@ mod tests {
     const YES: RequestOutcome = RequestOutcome::Accepted(200);
 
     fn fails(shots: &[SentRequest], form: ComparedField) -> bool {
-        matches!(judge(shots, form), Err(CaseError::Failed(_)))
+        matches!(check(shots, form), Err(CaseError::Failed(_)))
     }
 
     #[test]
@@ -117,8 +117,8 @@ mod tests {
         for form in [ComparedField::Token, ComparedField::Number] {
             let newer = shot(epoch(6), 0, 10, YES);
             assert!(fails(&[newer.clone(), shot(epoch(5), 11, 20, YES)], form));
-            assert_eq!(judge(&[newer.clone(), shot(epoch(5), 9, 20, YES)], form), Ok(()));
-            assert_eq!(judge(&[newer, shot(epoch(5), 9, 20, RequestOutcome::Stale)], form), Ok(()));
+            assert_eq!(check(&[newer.clone(), shot(epoch(5), 9, 20, YES)], form), Ok(()));
+            assert_eq!(check(&[newer, shot(epoch(5), 9, 20, RequestOutcome::Stale)], form), Ok(()));
         }
     }
 
@@ -126,7 +126,7 @@ mod tests {
     fn a_token_is_good_once_and_a_number_is_not() {
         let both = [shot(epoch(6), 0, 10, YES), shot(epoch(6), 5, 10, YES)];
         assert!(fails(&both, ComparedField::Token));
-        assert_eq!(judge(&both, ComparedField::Number), Ok(()));
+        assert_eq!(check(&both, ComparedField::Number), Ok(()));
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         );
         assert!(fails(&[refused.clone(), shot(epoch(4), 0, 2, YES)], ComparedField::Token));
         let perhaps = shot(epoch(6), 0, 2, RequestOutcome::TimedOut(String::new()));
-        let judged = judge(&[refused, perhaps], ComparedField::Token);
+        let judged = check(&[refused, perhaps], ComparedField::Token);
         assert!(matches!(judged, Err(CaseError::Undecided(_))), "{judged:?}");
     }
 
@@ -166,7 +166,7 @@ mod tests {
                 }
                 shots.push(shot(mint, at.saturating_sub(before), at + after + 1, came));
             }
-            prop_assert_eq!(judge(&shots, form), Ok(()));
+            prop_assert_eq!(check(&shots, form), Ok(()));
         }
     }
 }

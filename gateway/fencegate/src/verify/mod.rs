@@ -83,18 +83,18 @@ pub fn verify(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let began = Instant::now();
-        let scene = rehearsed(service, names.run()?).await?;
-        let proof = if service.sight.sees() { PassStrength::Effects } else { PassStrength::Answers };
+        let scene = rehearse(service, names.run()?).await?;
+        let proof = if service.sight.is_observable() { PassStrength::Effects } else { PassStrength::Answers };
         let mut entries = Vec::new();
         for case in cases::all() {
-            let entry = match case.skipped(service) {
+            let entry = match case.skip_reason(service) {
                 Some(why) => CaseReport::skipped(case, why),
                 None => {
                     let began = Instant::now();
-                    let (outcome, events) = play::play(&scene, case).await;
+                    let (outcome, events) = play::run_case(&scene, case).await;
                     CaseReport {
                         case,
-                        verdict: CaseResult::of(outcome, proof),
+                        verdict: CaseResult::from_outcome(outcome, proof),
                         events,
                         took: began.elapsed(),
                     }
@@ -108,14 +108,14 @@ pub fn verify(
 }
 
 /// Checks that a service answers, and measures how long a write takes and what one effect changes.
-async fn rehearsed<'a>(service: &'a Service, run: String) -> Result<TestContext<'a>, VerifyError> {
+async fn rehearse<'a>(service: &'a Service, run: String) -> Result<TestContext<'a>, VerifyError> {
     for instance in &service.instances {
         let unreachable = |why| VerifyError::Unreachable { url: instance.url.clone(), why };
         instance.open().await.map_err(unreachable)?;
     }
     let mut scene = TestContext::new(service, run);
-    let keys = scene.fresh();
-    let (mut seen, mut paces) = (vec![scene.look(&keys).await.ok().flatten()], Vec::new());
+    let keys = scene.fresh_keys();
+    let (mut seen, mut paces) = (vec![scene.read_effects(&keys).await.ok().flatten()], Vec::new());
     for number in 1..=3 {
         let aim = RequestSpec {
             ask: RequestKind::Write,
@@ -129,13 +129,13 @@ async fn rehearsed<'a>(service: &'a Service, run: String) -> Result<TestContext<
             return Err(VerifyError::Gateway { url: service.instances[0].url.clone() });
         }
         paces.push(shot.ended - shot.began);
-        seen.push(scene.look(&keys).await.ok().flatten());
+        seen.push(scene.read_effects(&keys).await.ok().flatten());
     }
     paces.sort_unstable();
     scene.pace = paces[1].clamp(Duration::from_millis(1), Duration::from_secs(5));
     if let ([Some(before), Some(one), Some(two), ..], EffectSource::Observe { .. }) = (&*seen, &service.sight)
     {
-        scene.scale = EffectUnit::learned(before, one, two);
+        scene.scale = EffectUnit::learn(before, one, two);
     }
     Ok(scene)
 }

@@ -87,18 +87,18 @@ impl<'a> TestContext<'a> {
     }
 
     /// An unused key, with a second one if the request names two.
-    pub fn fresh(&self) -> TestKeys {
-        self.about(self.name(), self.name())
+    pub fn fresh_keys(&self) -> TestKeys {
+        self.keys_for(self.name(), self.name())
     }
 
     /// Two given keys, used or unused.
-    pub fn about(&self, key: String, other: String) -> TestKeys {
+    pub fn keys_for(&self, key: String, other: String) -> TestKeys {
         let both = self.service.write.names_two_keys();
         self.listing(key, other, both)
     }
 
     /// A request that lists both keys, even if it names only one.
-    pub fn about_both(&self, key: String, other: String) -> TestKeys {
+    pub fn keys_for_both(&self, key: String, other: String) -> TestKeys {
         self.listing(key, other, true)
     }
 
@@ -119,33 +119,33 @@ impl<'a> TestContext<'a> {
     }
 
     pub async fn send(&self, aim: RequestSpec<'_>) -> SentRequest {
-        self.ready(aim).await.fire().await
+        self.prepare(aim).await.send_now().await
     }
 
     /// Asks what became of an operation, with the fields that a guard sends.
     ///
     /// # Panics
     /// If nobody has said how to ask. Only cases that need a probe do.
-    pub async fn question(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
+    pub async fn ask_outcome(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
         let probe = self.service.probe.as_ref().expect("the case needs it");
-        let mut filled = probe.ask.filled(&TemplateValues { operation, ..TemplateValues::default() });
-        let stamp = stamp.fields(&self.service.fields);
+        let mut filled = probe.ask.render(&TemplateValues { operation, ..TemplateValues::default() });
+        let stamp = stamp.headers(&self.service.fields);
         let token = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
         filled.fields.extend(stamp);
         let name = HeaderValue::from_str(operation).expect("letters and digits");
         filled.fields.push((IDEMPOTENCY_KEY, name));
         let socket = self.service.instances[at % self.service.instances.len()].open().await;
         let sent = format!("{} {}, {token}", filled.method, filled.target);
-        PreparedRequest { socket, filled, sent, mint: None, patience: self.service.patience }.fire().await
+        PreparedRequest { socket, filled, sent, mint: None, patience: self.service.patience }.send_now().await
     }
 
     /// Connects without sending.
-    pub async fn ready(&self, aim: RequestSpec<'_>) -> PreparedRequest {
+    pub async fn prepare(&self, aim: RequestSpec<'_>) -> PreparedRequest {
         let template = self.template(aim.ask);
         let operation = aim.operation.map_or_else(|| format!("op-{}", self.name()), str::to_owned);
         let places = TemplateValues { key: &aim.keys.key, other: &aim.keys.other, operation: &operation };
-        let mut filled = template.filled(&places);
-        let stamp = aim.stamp.fields(&self.service.fields);
+        let mut filled = template.render(&places);
+        let stamp = aim.stamp.headers(&self.service.fields);
         let shown = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
         let mode = if aim.ask == RequestKind::Read { "shared" } else { "exclusive" };
         filled.fields.extend(stamp);
@@ -164,7 +164,7 @@ impl<'a> TestContext<'a> {
     /// `Fencing-Not-After`, where the service claims to look at it.
     fn not_after(&self, stamp: TokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
         let texts = match self.service.deadlines {
-            DeadlineSupport::Enforced => stamp.not_after().texts(),
+            DeadlineSupport::Enforced => stamp.not_after().values(),
             DeadlineSupport::Unclaimed => Vec::new(),
         };
         let field = |text: String| {
@@ -186,19 +186,19 @@ impl<'a> TestContext<'a> {
     }
 
     /// Reads the effects on the first key; `None` if effects cannot be seen.
-    pub async fn look(&self, keys: &TestKeys) -> Result<Option<Reading>, CaseError> {
-        if self.service.sight.sees() {
+    pub async fn read_effects(&self, keys: &TestKeys) -> Result<Option<Reading>, CaseError> {
+        if self.service.sight.is_observable() {
             sleep(self.service.settle).await;
         }
         let blind = |why: String| CaseError::Undecided(format!("effects cannot be seen: {why}"));
         match &self.service.sight {
             EffectSource::Answers => Ok(None),
-            EffectSource::File(file) => effects::lines(file, &keys.key).map(Some).map_err(blind),
+            EffectSource::File(file) => effects::count_lines(file, &keys.key).map(Some).map_err(blind),
             EffectSource::Observe { ask, pick } => {
                 let places = TemplateValues { key: &keys.key, other: &keys.other, operation: "look" };
                 let socket = self.service.instances[0].open().await;
                 let socket = socket.map_err(|error| blind(error.to_string()))?;
-                let answer = socket.send(&ask.filled(&places), None, self.service.patience).await;
+                let answer = socket.send(&ask.render(&places), None, self.service.patience).await;
                 let answer = answer.map_err(|error| blind(error.to_string()))?;
                 pick.read(&answer, &places).map(Some).map_err(blind)
             }
@@ -207,12 +207,12 @@ impl<'a> TestContext<'a> {
 
     /// The change between two readings.
     pub fn change(&self, before: Option<&Reading>, after: Option<&Reading>) -> Option<EffectChange> {
-        Some(before?.until(after?, self.scale))
+        Some(before?.change_to(after?, self.scale))
     }
 }
 
 impl PreparedRequest {
-    pub async fn fire(self) -> SentRequest {
+    pub async fn send_now(self) -> SentRequest {
         let began = Instant::now();
         let answer = match self.socket {
             Ok(socket) => socket.send(&self.filled, None, self.patience).await,
@@ -220,12 +220,12 @@ impl PreparedRequest {
         };
         let passed_a_gateway =
             answer.as_ref().is_ok_and(|answer| answer.fields.contains_key(FENCING_OUTCOME));
-        let came = RequestOutcome::of(answer);
+        let came = RequestOutcome::from_response(answer);
         SentRequest { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway }
     }
 
     /// Sends the second half of the body after `until`. The request begins then.
-    pub async fn fire_held(self, until: oneshot::Receiver<()>) -> SentRequest {
+    pub async fn send_held(self, until: oneshot::Receiver<()>) -> SentRequest {
         let (told, released) = oneshot::channel();
         let (go, gate) = oneshot::channel();
         let pass_on = async {
@@ -239,7 +239,7 @@ impl PreparedRequest {
                 Ok(socket) => socket.send(&self.filled, Some(gate), self.patience).await,
                 Err(unanswered) => Err(unanswered),
             };
-            RequestOutcome::of(answer)
+            RequestOutcome::from_response(answer)
         };
         let entered = Instant::now();
         let came = tokio::select! {

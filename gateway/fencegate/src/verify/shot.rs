@@ -48,7 +48,7 @@ pub enum RequestOutcome {
 const EXCERPT: usize = 160;
 
 impl RequestOutcome {
-    pub fn of(answer: Result<ServiceResponse, RequestError>) -> Self {
+    pub fn from_response(answer: Result<ServiceResponse, RequestError>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
             Err(RequestError::Unreachable(error)) => return Self::Unreachable(error.to_string()),
@@ -118,7 +118,7 @@ mod tests {
             fields.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
         }
         let status = StatusCode::from_u16(status).expect("a status");
-        RequestOutcome::of(Ok(ServiceResponse {
+        RequestOutcome::from_response(Ok(ServiceResponse {
             status,
             fields,
             body: Bytes::from_static(b"so\r\n\x1b[1m it is"),

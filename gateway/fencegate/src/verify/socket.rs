@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_http::upstream::tls::UpstreamTls;
-use fencegate_process::said::causes;
+use fencegate_process::said::error_chain;
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     HeaderMap, Request, StatusCode,
@@ -109,17 +109,17 @@ impl Instance {
         let stream = TcpStream::connect(&*addresses).await?;
         stream.set_nodelay(true)?;
         let sender = match &self.tls {
-            None => shaken(TokioIo::new(stream)).await?,
+            None => handshake(TokioIo::new(stream)).await?,
             Some(tls) => {
                 let (stream, _) = tls.connect(&self.authority, stream, &["http/1.1"]).await?;
-                shaken(TokioIo::new(stream)).await?
+                handshake(TokioIo::new(stream)).await?
             }
         };
         Ok(Connection { sender, instance: self.clone() })
     }
 }
 
-async fn shaken(
+async fn handshake(
     stream: impl hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 ) -> io::Result<SendRequest<SplitBody>> {
     let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
@@ -149,9 +149,9 @@ impl Connection {
             request = request.header(name, value);
         }
         let request =
-            request.body(SplitBody::of(filled.body.clone(), until)).expect("looked at when it was read");
+            request.body(SplitBody::new(filled.body.clone(), until)).expect("looked at when it was read");
         let exchange = async {
-            let broken = |error: hyper::Error| RequestError::Broken(causes(&error));
+            let broken = |error: hyper::Error| RequestError::Broken(error_chain(&error));
             let (head, body) = self.sender.send_request(request).await.map_err(broken)?.into_parts();
             let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
             let body = body.map_err(|error| RequestError::Broken(error.to_string()))?.to_bytes();
@@ -162,7 +162,7 @@ impl Connection {
 }
 
 impl SplitBody {
-    fn of(body: Bytes, until: Option<oneshot::Receiver<()>>) -> Self {
+    fn new(body: Bytes, until: Option<oneshot::Receiver<()>>) -> Self {
         let Some(until) = until else { return Self { first: Some(body), rest: None } };
         let half = body.len() / 2;
         Self { first: Some(body.slice(..half)), rest: Some((until, body.slice(half..))) }
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn none() -> Arc<UpstreamTls> {
-        Arc::new(UpstreamTls::closed())
+        Arc::new(UpstreamTls::trusting_none())
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
     #[tokio::test]
     async fn the_second_half_waits() {
         let (go, until) = oneshot::channel();
-        let mut body = SplitBody::of(Bytes::from_static(b"abcd"), Some(until));
+        let mut body = SplitBody::new(Bytes::from_static(b"abcd"), Some(until));
         assert_eq!(body.size_hint().exact(), Some(4));
         let first = body.frame().await.expect("a frame").expect("never fails");
         assert_eq!(first.into_data().expect("data"), "ab");

@@ -98,7 +98,7 @@ impl SyntheticToken {
         format!("v1-{:016x}-{:08x}-{:08x}", self.epoch, self.sequence, self.dispatch)
     }
 
-    fn in_form(self, form: ComparedField) -> String {
+    fn value_in(self, form: ComparedField) -> String {
         match form {
             ComparedField::Token => self.token(),
             ComparedField::Number => self.epoch.to_string(),
@@ -123,7 +123,7 @@ impl Default for TokenFields {
 }
 
 impl TokenFields {
-    pub fn compared(&self) -> &HeaderName {
+    pub fn compared_header(&self) -> &HeaderName {
         match self.form {
             ComparedField::Token => &self.token,
             ComparedField::Number => &self.number,
@@ -149,15 +149,15 @@ impl TokenHeaders {
     }
 
     /// The fields in the order in which they are sent.
-    pub fn fields(self, names: &TokenFields) -> Vec<(HeaderName, HeaderValue)> {
-        let (form, ours) = (names.form, names.compared());
+    pub fn headers(self, names: &TokenFields) -> Vec<(HeaderName, HeaderValue)> {
+        let (form, ours) = (names.form, names.compared_header());
         let (other, other_form) = match form {
             ComparedField::Token => (&names.number, ComparedField::Number),
             ComparedField::Number => (&names.token, ComparedField::Token),
         };
-        let compared = |mint: SyntheticToken| (ours.clone(), mint.in_form(form));
-        let beside = |mint: SyntheticToken| (other.clone(), mint.in_form(other_form));
-        let alias = |spelling: Spelling, mint: SyntheticToken| (spelling.of(ours), mint.in_form(form));
+        let compared = |mint: SyntheticToken| (ours.clone(), mint.value_in(form));
+        let beside = |mint: SyntheticToken| (other.clone(), mint.value_in(other_form));
+        let alias = |spelling: Spelling, mint: SyntheticToken| (spelling.apply(ours), mint.value_in(form));
         let texts = match self {
             Self::Whole(mint) | Self::Until(mint, _) => vec![compared(mint), beside(mint)],
             Self::Absent => Vec::new(),
@@ -166,7 +166,7 @@ impl TokenHeaders {
             Self::Text(text) => vec![(ours.clone(), text.to_owned())],
             Self::Twice(one, two) => vec![compared(one), compared(two)],
             Self::Joined(one, two) => {
-                vec![(ours.clone(), format!("{}, {}", one.in_form(form), two.in_form(form)))]
+                vec![(ours.clone(), format!("{}, {}", one.value_in(form), two.value_in(form)))]
             }
             Self::Alias(spelling, mint) => vec![alias(spelling, mint)],
             Self::Beside(mint, spelling, other) => vec![compared(mint), alias(spelling, other)],
@@ -178,7 +178,7 @@ impl TokenHeaders {
 
 impl DeadlineField {
     /// The texts of the fields, as of now.
-    pub fn texts(self) -> Vec<String> {
+    pub fn values(self) -> Vec<String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let in_time = || (now + 3_600_000).to_string();
         match self {
@@ -191,7 +191,7 @@ impl DeadlineField {
 }
 
 impl Spelling {
-    fn of(self, name: &HeaderName) -> HeaderName {
+    fn apply(self, name: &HeaderName) -> HeaderName {
         let spelled = match self {
             Self::Underscore => name.as_str().replace('-', "_"),
             Self::Dot => name.as_str().replace('-', "."),
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn said(stamp: TokenHeaders, form: ComparedField) -> Vec<String> {
-        let fields = stamp.fields(&TokenFields { form, ..TokenFields::default() });
+        let fields = stamp.headers(&TokenFields { form, ..TokenFields::default() });
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
 
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(late.mint(), Some(epoch(5)));
         assert_eq!(TokenHeaders::Whole(epoch(5)).not_after(), DeadlineField::InTime);
         let read = |not_after: DeadlineField| -> Vec<u64> {
-            not_after.texts().iter().map(|text| text.parse().expect("digits")).collect()
+            not_after.values().iter().map(|text| text.parse().expect("digits")).collect()
         };
         let (late, in_time) = (read(DeadlineField::Late)[0], read(DeadlineField::InTime)[0]);
         assert!((3_600_000..3_700_000).contains(&(in_time - late)), "{late} {in_time}");

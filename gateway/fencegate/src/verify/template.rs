@@ -85,27 +85,27 @@ impl Template {
     /// # Errors
     /// No place names the key, so every request would concern the same resource.
     pub fn with_key(self) -> Result<Self, ParseTemplateError> {
-        if self.names(KEY) { Ok(self) } else { Err(ParseTemplateError::NoKey(self.to_string())) }
+        if self.mentions(KEY) { Ok(self) } else { Err(ParseTemplateError::NoKey(self.to_string())) }
     }
 
     pub fn names_two_keys(&self) -> bool {
-        self.names(OTHER)
+        self.mentions(OTHER)
     }
 
     pub fn names_operations(&self) -> bool {
-        self.names(OPERATION)
+        self.mentions(OPERATION)
     }
 
     pub fn has_body(&self) -> bool {
         !self.body.is_empty()
     }
 
-    fn names(&self, place: &str) -> bool {
+    fn mentions(&self, place: &str) -> bool {
         let fields = self.fields.iter().map(|(_, value)| value.as_str());
         [self.target.as_str(), &self.body].into_iter().chain(fields).any(|text| text.contains(place))
     }
 
-    pub fn filled(&self, places: &TemplateValues<'_>) -> RenderedRequest {
+    pub fn render(&self, places: &TemplateValues<'_>) -> RenderedRequest {
         let value = |text: &str| {
             HeaderValue::from_bytes(places.fill(text).as_bytes()).expect("looked at when it was read")
         };
@@ -140,7 +140,7 @@ mod tests {
         let fields = ["x-account: {key}".to_owned()];
         let body = r#"{"operation":"{operation}","to":"{other}"}"#;
         let template = Template::new("POST /v1/{key}/debit?a={operation}", &fields, body).expect("good");
-        let filled = template.filled(&TemplateValues { key: "k1", other: "k2", operation: "op" });
+        let filled = template.render(&TemplateValues { key: "k1", other: "k2", operation: "op" });
         assert_eq!(filled.target, "/v1/k1/debit?a=op");
         assert_eq!(filled.body, r#"{"operation":"op","to":"k2"}"#);
         assert_eq!(filled.fields[0].1, "k1");

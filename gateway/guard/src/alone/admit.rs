@@ -23,7 +23,7 @@ struct LocalAdmission {
 
 impl LocalBackend {
     /// See [`Arbiter::look`](crate::arbiter::Arbiter::look).
-    pub(crate) async fn look(
+    pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,
         claim: &Claim,
@@ -41,12 +41,12 @@ impl LocalBackend {
             }
             AdmitDecision::Wait { told, doubt } => AdmitOutcome::Blocked { told, doubt },
         };
-        self.durable(written).await?;
-        Ok(AdmitCheck { way, raised })
+        self.wait_durable(written).await?;
+        Ok(AdmitCheck { outcome: way, raised })
     }
 
     /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
-    pub(crate) async fn let_pass(
+    pub(crate) async fn admit_unchecked(
         &self,
         claim: &Claim,
         admitted: &mut AdmittedId,
@@ -58,9 +58,9 @@ impl LocalBackend {
             let (id, at_work) = state.register.register(claim, now);
             *admitted = AdmittedId::Local(id);
             changes.extend(at_work);
-            (self.hand_in(&mut state, claim, changes, None), now)
+            (self.submit(&mut state, claim, changes, None), now)
         };
-        self.durable(written).await?;
+        self.wait_durable(written).await?;
         Ok(now)
     }
 
@@ -78,9 +78,9 @@ impl LocalBackend {
             state.register.end(claim, id, ended, now);
             return;
         };
-        let until = until + state.awake.slept_since(last);
+        let until = until + state.sleep_detector.slept_since(last);
         state.register.end(claim, id, DispatchEnd::InDoubt { until }, now);
-        state.register.sent_to(id, place, self.rules.max_execution, now);
+        state.register.record_target(id, place, self.config.max_execution, now);
     }
 
     /// The first look: compares and raises. If nothing is in the way, it registers in the same step, so that marks,
@@ -93,7 +93,7 @@ impl LocalBackend {
         let mut state = self.lock();
         let now = state.now;
         let raised = state.register.announce(claim, now)?;
-        self.settling(&mut state, claim, admitting, raised, now)
+        self.submit_check(&mut state, claim, admitting, raised, now)
     }
 
     /// A later look, after a wait.
@@ -104,11 +104,11 @@ impl LocalBackend {
     ) -> Result<LocalAdmission, AdmitError> {
         let mut state = self.lock();
         let now = state.now;
-        self.settling(&mut state, claim, admitting, Vec::new(), now)
+        self.submit_check(&mut state, claim, admitting, Vec::new(), now)
     }
 
     /// Hands in the raised marks even if the claim is refused, because its token was announced.
-    fn settling(
+    fn submit_check(
         &self,
         state: &mut LocalState,
         claim: &Claim,
@@ -125,13 +125,13 @@ impl LocalBackend {
             }
             Err(refused) => (Err(refused), None),
         };
-        let written = self.hand_in(state, claim, changes, entry);
+        let written = self.submit(state, claim, changes, entry);
         Ok(LocalAdmission { settled: settled?, written, at, raised })
     }
 
     /// Hands in marks, keys at work and journal entry as one transaction. Nothing may be sent under the claim before
     /// the returned moment is durable.
-    fn hand_in(
+    fn submit(
         &self,
         state: &mut LocalState,
         claim: &Claim,
@@ -140,18 +140,18 @@ impl LocalBackend {
     ) -> CommitSeq {
         let mut changes = marks.clone();
         let entered = entry.is_some();
-        if let Some(PendingOperation { right: OperationLock::Local(id), entry }) = entry {
+        if let Some(PendingOperation { lock: OperationLock::Local(id), entry }) = entry {
             let id = *id;
-            state.underway.runs(id);
+            state.active_operations.mark_running(id);
             // The age of the entry is reckoned by the store's time, so that has to be in the store as well.
             changes.extend([Change::Operation { id, entry }, Change::Time(self.time())]);
         }
         if changes.is_empty() {
-            return state.register.written(claim);
+            return state.register.required_seq(claim);
         }
-        let moment = self.committer.submit(changes);
-        state.register.handed_in(&marks, moment);
+        let moment = self.commits.submit(changes);
+        state.register.record_submitted(&marks, moment);
         // The entry comes after the marks, even if those were handed in earlier, so its moment covers them.
-        if entered { moment } else { state.register.written(claim) }
+        if entered { moment } else { state.register.required_seq(claim) }
     }
 }

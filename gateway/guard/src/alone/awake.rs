@@ -26,18 +26,18 @@ const MOST: usize = 64;
 
 impl SleepDetector {
     /// Somebody looks from now on, every 100 ms.
-    pub(super) fn begin(&mut self, now: BootInstant) {
+    pub(super) fn start(&mut self, now: BootInstant) {
         self.last = Some(now);
         self.is_watched = true;
     }
 
     /// Nobody looks regularly any more. A gap still counts for no wait, which is the safe side.
-    pub(super) fn end(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.is_watched = false;
     }
 
     /// A sign of life. Returns how long there was none, if that was a sleep.
-    pub(super) fn look(&mut self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn tick(&mut self, now: BootInstant) -> Option<Duration> {
         let last = self.last?;
         self.last = Some(now);
         let gap = now.since(last);
@@ -71,11 +71,11 @@ mod tests {
     #[test]
     fn only_gaps_after_the_first_look_are_sleeps() {
         let mut awake = SleepDetector::default();
-        assert_eq!(awake.look(at(5)), None);
-        assert_eq!(awake.look(at(50)), None, "nobody looks regularly yet");
-        awake.begin(at(60));
-        assert_eq!(awake.look(at(61)), None);
-        assert_eq!(awake.look(at(75)), Some(Duration::from_secs(14)));
+        assert_eq!(awake.tick(at(5)), None);
+        assert_eq!(awake.tick(at(50)), None, "nobody looks regularly yet");
+        awake.start(at(60));
+        assert_eq!(awake.tick(at(61)), None);
+        assert_eq!(awake.tick(at(75)), Some(Duration::from_secs(14)));
         assert_eq!(awake.slept_since(at(70)), Duration::from_secs(5));
         assert_eq!(awake.slept_since(at(76)), Duration::ZERO);
     }
@@ -83,9 +83,9 @@ mod tests {
     #[test]
     fn however_often_it_slept_no_sleep_is_forgotten() {
         let mut awake = SleepDetector::default();
-        awake.begin(at(0));
+        awake.start(at(0));
         for n in 1..=300 {
-            assert_eq!(awake.look(at(2 * n)), Some(Duration::from_secs(2)));
+            assert_eq!(awake.tick(at(2 * n)), Some(Duration::from_secs(2)));
         }
         assert_eq!((awake.slept_since(at(0)), awake.sleeps.len()), (Duration::from_secs(600), MOST));
         assert_eq!(awake.slept_since(at(599)), Duration::from_secs(1));

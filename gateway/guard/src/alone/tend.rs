@@ -15,20 +15,20 @@ use crate::{
 };
 
 impl LocalBackend {
-    pub(crate) fn looks_regularly(&self) {
+    pub(crate) fn start_clock_watch(&self) {
         let mut state = self.lock();
         let now = state.now;
-        state.awake.begin(now);
+        state.sleep_detector.start(now);
     }
 
     /// Does this work for as long as it is polled.
-    pub(crate) async fn tend(&self) {
-        self.looks_regularly();
+    pub(crate) async fn run_background(&self) {
+        self.start_clock_watch();
         let _looking = ClockWatch(self);
         let resting = async {
             loop {
                 sleep(REST).await;
-                self.rest();
+                self.release_idle_keys();
             }
         };
         let sweeping = async {
@@ -47,12 +47,12 @@ impl LocalBackend {
     }
 
     /// Tells the store which keys are no longer at work. Call it every [`REST`].
-    pub(crate) fn rest(&self) {
+    pub(crate) fn release_idle_keys(&self) {
         failpoint::pass("guard_rests");
         let mut state = self.lock();
         let now = state.now;
-        let changes = state.register.rest(LINGER, MOST_AT_ONCE, now);
-        self.committer.submit(changes);
+        let changes = state.register.release_resting(LINGER, MOST_AT_ONCE, now);
+        self.commits.submit(changes);
     }
 
     /// Forgets keys that were not used for long, and operations after their `keep`, a batch at a time. So a dispatch
@@ -61,14 +61,14 @@ impl LocalBackend {
     /// # Errors
     /// The store has failed.
     pub(crate) async fn sweep(&self) -> Result<(), AdmitError> {
-        self.durable(self.committer.submit(self.passed())).await?;
+        self.wait_durable(self.commits.submit(self.time_change())).await?;
         let mut round = {
             let state = self.lock();
-            let idle_since = state.now - self.rules.evict_after;
-            state.register.round(idle_since, MOST_KEYS)
+            let idle_since = state.now - self.config.evict_after;
+            state.register.eviction_pass(idle_since, MOST_KEYS)
         };
         while self.evict(&mut round).await? {}
-        while self.forget_outlived().await? {}
+        while self.forget_expired().await? {}
         Ok(())
     }
 
@@ -78,18 +78,18 @@ impl LocalBackend {
             let mut state = self.lock();
             let now = state.now;
             let EvictionStep { changes, more } = state.register.evict(round, MOST_AT_ONCE, now);
-            (self.committer.submit(changes), more)
+            (self.commits.submit(changes), more)
         };
-        self.durable(moment).await.map(|()| more)
+        self.wait_durable(moment).await.map(|()| more)
     }
 
     /// Forgets one batch of operations. True if there may be more.
-    async fn forget_outlived(&self) -> Result<bool, AdmitError> {
+    async fn forget_expired(&self) -> Result<bool, AdmitError> {
         let before = self.time();
-        let outlived = match self.store.outlived(before, MOST_AT_ONCE) {
+        let outlived = match self.store.expired(before, MOST_AT_ONCE) {
             Ok(ids) => ids,
             Err(error) => {
-                self.metrics.store_error("read");
+                self.metrics.record_store_error("read");
                 tracing::error!(%error, "guard.store_unreadable");
                 return Ok(false);
             }
@@ -98,40 +98,40 @@ impl LocalBackend {
         let (moment, forgotten) = {
             // A reserved operation may be about to run again, and its holder writes the entry anew.
             let state = self.lock();
-            let free = outlived.into_iter().filter(|id| !state.underway.is_reserved(id));
+            let free = outlived.into_iter().filter(|id| !state.active_operations.is_reserved(id));
             let changes: Vec<_> = free.map(|id| Change::ForgetFinished { id, before }).collect();
             let forgotten = changes.len();
-            (self.committer.submit(changes), forgotten)
+            (self.commits.submit(changes), forgotten)
         };
-        self.durable(moment).await?;
+        self.wait_durable(moment).await?;
         // Reserved operations stay, so a full batch of them must not look as if there were more to do.
         Ok(found == MOST_AT_ONCE && forgotten > 0)
     }
 
     /// Sets the gauges.
-    pub(crate) fn count(&self) {
+    pub(crate) fn update_gauges(&self) {
         let (doubts, silent, keys, at_work, quarantine) = {
             let LocalState { register, now, .. } = &*self.lock();
             let quarantine = register.quarantine(*now);
-            (register.doubts(), register.silent(), register.len(), register.at_work(), quarantine)
+            (register.doubts(), register.silent_count(), register.len(), register.active_keys(), quarantine)
         };
-        self.metrics.not_seen(silent);
-        self.metrics.at_work(at_work);
-        self.metrics.in_doubt(doubts);
-        self.metrics.store_keys(keys);
-        self.metrics.quarantined(match quarantine.map(|closed| closed.scope) {
+        self.metrics.set_not_seen(silent);
+        self.metrics.set_active_keys(at_work);
+        self.metrics.set_in_doubt(doubts);
+        self.metrics.set_store_keys(keys);
+        self.metrics.set_quarantined(match quarantine.map(|closed| closed.scope) {
             None => 0,
             Some(QuarantineScope::Keys(closed)) => closed,
             Some(QuarantineScope::EveryKey(_)) => keys.max(1),
         });
         let taken = self.store.journal();
-        self.metrics.journal(taken.entries, taken.bytes, self.rules.journal.most);
+        self.metrics.set_journal(taken.entries, taken.bytes, self.config.journal.most);
         if let Some(disk) = self.store.disk() {
-            self.metrics.disk(disk.free, disk.size);
+            self.metrics.set_disk(disk.free, disk.size);
         }
         // If the store cannot be read, the gauge keeps its last value, and the failure is counted elsewhere.
-        if let Ok(operations) = self.unknown() {
-            self.metrics.operations_unknown(operations);
+        if let Ok(operations) = self.count_unknown() {
+            self.metrics.set_unknown_operations(operations);
         }
     }
 
@@ -145,32 +145,33 @@ impl LocalBackend {
             let changes = {
                 let mut state = self.lock();
                 let now = state.now;
-                state.register.rest(Duration::ZERO, MOST_AT_ONCE, now)
+                state.register.release_resting(Duration::ZERO, MOST_AT_ONCE, now)
             };
             let more = changes.len() >= MOST_AT_ONCE;
-            self.durable(self.committer.submit(changes)).await?;
+            self.wait_durable(self.commits.submit(changes)).await?;
             if !more {
                 break;
             }
         }
         let mut told = 0;
         loop {
-            let marks = self.lock().register.exact_marks(told, MOST_AT_ONCE);
+            let marks = self.lock().register.exact_watermarks(told, MOST_AT_ONCE);
             told += marks.len();
             let more = marks.len() == MOST_AT_ONCE;
-            self.durable(self.committer.submit(marks.into_iter().map(Change::Watermarks).collect())).await?;
+            self.wait_durable(self.commits.submit(marks.into_iter().map(Change::Watermarks).collect()))
+                .await?;
             if !more {
                 break;
             }
         }
         let stop = {
             let LocalState { register, now, .. } = &*self.lock();
-            clean_stop(register, *now, self.time.longest_execution(*now))
+            clean_shutdown(register, *now, self.time.longest_execution(*now))
         };
-        let mut last = self.passed();
+        let mut last = self.time_change();
         last.push(Change::CleanShutdown(stop));
-        self.durable(self.committer.submit(last)).await?;
-        self.committer.close();
+        self.wait_durable(self.commits.submit(last)).await?;
+        self.commits.close();
         Ok(())
     }
 }
@@ -180,7 +181,7 @@ struct ClockWatch<'a>(&'a LocalBackend);
 
 impl Drop for ClockWatch<'_> {
     fn drop(&mut self) {
-        self.0.lock().awake.end();
+        self.0.lock().sleep_detector.stop();
     }
 }
 
@@ -198,7 +199,7 @@ const MOST_AT_ONCE: usize = 1000;
 /// keys at work have to wait.
 const LINGER: Duration = Duration::from_millis(400);
 
-fn clean_stop(register: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdown {
+fn clean_shutdown(register: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdown {
     let mut doubts: Vec<UnresolvedExecution> = register
         .open_doubts(now)
         .into_iter()

@@ -38,11 +38,11 @@ impl ActiveOperations {
     }
 
     /// Counts the operation as running, from before its admission is written until it is let go.
-    pub(crate) fn runs(&mut self, id: OperationId) {
+    pub(crate) fn mark_running(&mut self, id: OperationId) {
         self.running.insert(id);
     }
 
-    pub(crate) fn let_go(&mut self, id: &OperationId) {
+    pub(crate) fn release(&mut self, id: &OperationId) {
         self.running.remove(id);
         if let Some(told) = self.reserved.remove(id) {
             told.notify_waiters();

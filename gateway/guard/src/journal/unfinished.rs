@@ -18,24 +18,24 @@ impl Guard {
     /// # Errors
     /// The store cannot be asked, here as below.
     pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
-        self.arbiter.unfinished(most).await
+        self.backend.unfinished(most).await
     }
 
     /// The operation with this reference.
-    pub async fn by_reference(
+    pub async fn find_by_reference(
         &self,
         reference: &str,
     ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
-        self.arbiter.by_reference(reference).await
+        self.backend.find_by_reference(reference).await
     }
 
     /// Reserves an unknown operation, so that an operator can resolve it.
     pub async fn take_unfinished(self: &Arc<Self>, id: OperationId) -> Result<TakeOutcome, AdmitError> {
         let is_unknown = |entry: &JournalEntry| entry.state == State::Admitted;
-        if !self.arbiter.entry(&id).await?.as_ref().is_some_and(is_unknown) {
+        if !self.backend.entry(&id).await?.as_ref().is_some_and(is_unknown) {
             return Ok(TakeOutcome::Settled);
         }
-        let Some((reservation, entry)) = Reservation::at_once(self, id).await? else {
+        let Some((reservation, entry)) = Reservation::try_reserve(self, id).await? else {
             return Ok(TakeOutcome::InProgress);
         };
         // The request that had reserved it may have ended it meanwhile.
@@ -45,8 +45,8 @@ impl Guard {
 
     /// Forgets a finished operation. False if there is none with this reference.
     pub async fn forget(&self, reference: &str) -> Result<bool, AdmitError> {
-        match self.by_reference(reference).await? {
-            Some((id, _)) => self.arbiter.forget(id).await,
+        match self.find_by_reference(reference).await? {
+            Some((id, _)) => self.backend.forget(id).await,
             None => Ok(false),
         }
     }

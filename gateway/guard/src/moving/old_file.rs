@@ -8,7 +8,7 @@ use fencegate_process::randomness::{Guid, Randomness};
 use crate::{
     operation::JournalEntry,
     postgres::{KeyRow, OpenExecution},
-    register::recovered,
+    register::recover_watermarks,
     store::{
         ActiveKeys, Epochs, KeyWatermarks, MovedMarker, RecoveredState, RedbStore, StoreError, StoredKey,
         UnresolvedExecution,
@@ -39,48 +39,48 @@ const BATCH: usize = 1000;
 
 impl SourceFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
-        let redb = RedbStore::open_wherever(path)?;
-        let departed = redb.departed()?;
-        let mut remembered = redb.beginning()?;
+        let redb = RedbStore::open_moved(path)?;
+        let departed = redb.moved_marker()?;
+        let mut remembered = redb.load_values()?;
         let marks = remembered.clean_stop.as_mut().map(|stop| mem::take(&mut stop.marks)).unwrap_or_default();
         let inline = marks.into_iter().map(|whole| (whole.key.clone(), whole)).collect();
         Ok(Self { redb, remembered, inline, departed })
     }
 
-    pub(super) fn depart(&self, departed: &MovedMarker) -> Result<(), StoreError> {
-        self.redb.depart(departed)
+    pub(super) fn mark_moved(&self, departed: &MovedMarker) -> Result<(), StoreError> {
+        self.redb.mark_moved(departed)
     }
 
     /// The quarantine that a guard would begin with on this file.
-    pub(super) fn closing(&self, max_execution: Duration) -> Option<InitialQuarantine> {
+    pub(super) fn initial_quarantine(&self, max_execution: Duration) -> Option<InitialQuarantine> {
         let every_key = !matches!(self.remembered.at_work, ActiveKeys::Keys(_));
-        self.remembered.closed_for(max_execution).map(|left| InitialQuarantine { every_key, left })
+        self.remembered.quarantine_length(max_execution).map(|left| InitialQuarantine { every_key, left })
     }
 
     /// The next keys after `last`; empty after the last one.
     pub(super) fn marks(&self, last: Option<&ResourceKey>) -> Result<Vec<KeyRow>, StoreError> {
-        let rows = self.redb.marks_behind(last, BATCH)?;
-        rows.into_iter().map(|row| self.marked(row)).collect()
+        let rows = self.redb.marks_after(last, BATCH)?;
+        rows.into_iter().map(|row| self.key_row(row)).collect()
     }
 
     /// Keys that only have whole marks, from an orderly end. No build so far has left such keys.
-    pub(super) fn only_whole(&self) -> Result<Vec<KeyRow>, StoreError> {
-        let mut rows = self.redb.only_whole()?;
+    pub(super) fn watermark_only_keys(&self) -> Result<Vec<KeyRow>, StoreError> {
+        let mut rows = self.redb.watermark_only_keys()?;
         for whole in self.inline.values() {
             if !self.redb.has_marks(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
                 let (key, epochs) = (whole.key.clone(), Epochs::default());
                 rows.push(StoredKey { key, epochs, whole: None });
             }
         }
-        let marked = rows.into_iter().map(|row| self.marked(row));
+        let marked = rows.into_iter().map(|row| self.key_row(row));
         marked.filter(|marked| !matches!(marked, Ok(KeyRow { write: None, read: None, .. }))).collect()
     }
 
-    fn marked(&self, row: StoredKey) -> Result<KeyRow, StoreError> {
+    fn key_row(&self, row: StoredKey) -> Result<KeyRow, StoreError> {
         let StoredKey { key, epochs, whole } = row;
         // Whole marks count only with the marker of an orderly end.
         let whole = whole.filter(|_| self.remembered.clean_stop.is_some());
-        let (write, read) = recovered(&epochs, whole.as_ref().or_else(|| self.inline.get(&key)));
+        let (write, read) = recover_watermarks(&epochs, whole.as_ref().or_else(|| self.inline.get(&key)));
         Ok(KeyRow { key, write, read })
     }
 
@@ -112,7 +112,7 @@ impl SourceFile {
             let name = Guid::new(randomness).to_string();
             OpenExecution { name, keys: vec![key], token, mode: Mode::Exclusive, left }
         };
-        Ok(self.redb.at_work_behind(last, BATCH)?.into_iter().map(unended).collect())
+        Ok(self.redb.active_keys_after(last, BATCH)?.into_iter().map(unended).collect())
     }
 
     /// The next operations after `last`; empty after the last one.
@@ -120,6 +120,6 @@ impl SourceFile {
         &self,
         last: Option<&OperationId>,
     ) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
-        self.redb.operations_behind(last, BATCH)
+        self.redb.operations_after(last, BATCH)
     }
 }

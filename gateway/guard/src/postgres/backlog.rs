@@ -46,7 +46,7 @@ pub(super) struct PendingRequest {
 #[derive(Debug)]
 pub(super) struct PendingReply {
     answer: DbReply,
-    back: Option<CancelOnDrop>,
+    cancel: Option<CancelOnDrop>,
 }
 
 #[derive(Debug)]
@@ -60,18 +60,18 @@ pub(super) const MOST_AT_ONCE: usize = 256;
 
 impl RequestQueue {
     /// Asks a question, after all others that wait. If the returned receiver is dropped, a registration is taken back.
-    pub(super) fn ask(&self, item: DbRequest) -> oneshot::Receiver<Result<PendingReply, PostgresError>> {
+    pub(super) fn enqueue(&self, item: DbRequest) -> oneshot::Receiver<Result<PendingReply, PostgresError>> {
         let (reply, answer) = oneshot::channel();
-        self.put(PendingRequest { item, reply: Some(reply), again: false });
+        self.push(PendingRequest { item, reply: Some(reply), again: false });
         answer
     }
 
     /// Tells the database something, again and again until it has answered. No caller waits.
-    pub(super) fn tell(&self, item: DbRequest) {
-        self.put(PendingRequest { item, reply: None, again: false });
+    pub(super) fn enqueue_detached(&self, item: DbRequest) {
+        self.push(PendingRequest { item, reply: None, again: false });
     }
 
-    fn put(&self, pending: PendingRequest) {
+    fn push(&self, pending: PendingRequest) {
         let mut waiting = self.lock();
         if waiting.closed {
             drop(waiting);
@@ -84,17 +84,18 @@ impl RequestQueue {
 
     /// The next batch, of at most so many questions. Questions whose callers have gone, and which were never asked, are
     /// left out. `None` after [`Backlog::close`], when nothing is left.
-    pub(super) async fn next(&self, most: usize) -> Option<Vec<PendingRequest>> {
+    pub(super) async fn next_batch(&self, most: usize) -> Option<Vec<PendingRequest>> {
         loop {
             let more = self.more.notified();
             {
                 let mut waiting = self.lock();
-                while waiting.items.front().is_some_and(PendingRequest::is_idle) {
+                while waiting.items.front().is_some_and(PendingRequest::is_abandoned) {
                     waiting.items.pop_front();
                 }
                 if !waiting.items.is_empty() {
                     let most = waiting.items.len().min(most);
-                    let batch: Vec<_> = waiting.items.drain(..most).filter(|one| !one.is_idle()).collect();
+                    let batch: Vec<_> =
+                        waiting.items.drain(..most).filter(|one| !one.is_abandoned()).collect();
                     waiting.under_way = batch.len();
                     return Some(batch);
                 }
@@ -109,7 +110,7 @@ impl RequestQueue {
     }
 
     /// Puts a batch back in front of all others, because it was asked before.
-    pub(super) fn put_back(&self, batch: Vec<PendingRequest>) {
+    pub(super) fn push_front(&self, batch: Vec<PendingRequest>) {
         let mut waiting = self.lock();
         for pending in batch.into_iter().rev() {
             waiting.items.push_front(pending);
@@ -119,7 +120,7 @@ impl RequestQueue {
     }
 
     /// Puts an end of a dispatch behind all others. Another one may succeed meanwhile.
-    pub(super) fn put_last(&self, end: PendingRequest) {
+    pub(super) fn push_back(&self, end: PendingRequest) {
         self.lock().items.push_back(end);
         self.more.notify_one();
     }
@@ -128,8 +129,8 @@ impl RequestQueue {
     /// backlog, and possible registrations are taken back.
     pub(super) fn fail(&self, unavailable: &PostgresError) {
         let waiting = std::mem::take(&mut self.lock().items);
-        let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.given_up(unavailable)).collect();
-        self.put_back(left);
+        let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.abandon(unavailable)).collect();
+        self.push_front(left);
     }
 
     /// Takes no more questions. Those that wait are still asked.
@@ -139,7 +140,7 @@ impl RequestQueue {
     }
 
     /// Returns when no question waits or is under way.
-    pub(super) async fn is_idle(&self) {
+    pub(super) async fn wait_idle(&self) {
         loop {
             let idle = self.idle.notified();
             {
@@ -160,14 +161,14 @@ impl RequestQueue {
 
 impl PendingRequest {
     /// Whether it can be left out: its caller has gone, and it was never asked.
-    fn is_idle(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         let gone = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         gone && !self.again
             && matches!(self.item, DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. })
     }
 
     /// Hands the answer to the caller. If the caller has gone, a registration is taken back.
-    pub(super) fn answered(self, answer: DbReply, backlog: &Arc<RequestQueue>) {
+    pub(super) fn deliver(self, answer: DbReply, backlog: &Arc<RequestQueue>) {
         let registered = matches!(
             (&self.item, &answer),
             (DbRequest::Look { .. }, DbReply::Running) | (DbRequest::Reserve(_), DbReply::Done)
@@ -175,7 +176,7 @@ impl PendingRequest {
         let Some(reply) = self.reply else { return };
         let back = registered.then(|| CancelOnDrop { backlog: backlog.clone(), item: Some(self.item) });
         // If it cannot be sent, it is dropped, and the drop takes the registration back.
-        drop(reply.send(Ok(PendingReply { answer, back })));
+        drop(reply.send(Ok(PendingReply { answer, cancel: back })));
     }
 
     /// Tells the caller that it failed. Nothing has to be told to the database.
@@ -189,12 +190,12 @@ impl PendingRequest {
     /// The database will never take this question. Tells the caller that it failed. Returns what is left to be said, or a
     /// key would stay in flight. Of the end of a dispatch: the end with the right given back, and nothing written of the
     /// operation. Of a registration whose first answer was lost: that it is taken back.
-    pub(super) fn refused(mut self, unavailable: &PostgresError) -> Option<Self> {
+    pub(super) fn reject(mut self, unavailable: &PostgresError) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
         }
         let item = match self.item {
-            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => undone(self.item)?,
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => cancellation(self.item)?,
             DbRequest::End { dispatch, ended, at_least, operation } => {
                 let operation = match operation? {
                     (_, JournalUpdate::Nothing) => None,
@@ -215,23 +216,23 @@ impl PendingRequest {
     }
 
     /// The answer was lost: the question has to be asked again, or, if its caller has gone, taken back.
-    pub(super) fn lost(self) -> Option<Self> {
+    pub(super) fn retry_or_cancel(self) -> Option<Self> {
         let wanted = !self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         match self.item {
             DbRequest::Look { .. } | DbRequest::Reserve(_) if !wanted => {
-                Some(Self { item: undone(self.item)?, reply: None, again: true })
+                Some(Self { item: cancellation(self.item)?, reply: None, again: true })
             }
             item => Some(Self { item, reply: self.reply, again: true }),
         }
     }
 
     /// Tells the caller that it failed. Returns what still has to be told to the database.
-    fn given_up(mut self, unavailable: &PostgresError) -> Option<Self> {
+    fn abandon(mut self, unavailable: &PostgresError) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
         }
         let item = match self.item {
-            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => undone(self.item)?,
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => cancellation(self.item)?,
             DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. } => return None,
             said @ (DbRequest::End { .. }
             | DbRequest::Release(_)
@@ -244,8 +245,8 @@ impl PendingRequest {
 
 impl PendingReply {
     /// The caller takes the answer, so a registration stays.
-    pub(super) fn heard(mut self) -> DbReply {
-        if let Some(back) = &mut self.back {
+    pub(super) fn accept(mut self) -> DbReply {
+        if let Some(back) = &mut self.cancel {
             back.item = None;
         }
         self.answer
@@ -254,15 +255,15 @@ impl PendingReply {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(item) = self.item.take().and_then(undone) {
-            self.backlog.tell(item);
+        if let Some(item) = self.item.take().and_then(cancellation) {
+            self.backlog.enqueue_detached(item);
         }
     }
 }
 
 /// The message that takes back a registration, or a possible one. It also removes the entry of the operation, because
 /// not a byte was sent.
-fn undone(item: DbRequest) -> Option<DbRequest> {
+fn cancellation(item: DbRequest) -> Option<DbRequest> {
     match item {
         DbRequest::Look {
             claim,
@@ -283,7 +284,7 @@ fn undone(item: DbRequest) -> Option<DbRequest> {
 
 impl ReleaseLock for RequestQueue {
     fn release(&self, right: OperationLockId) {
-        self.tell(DbRequest::Release(right));
+        self.enqueue_detached(DbRequest::Release(right));
     }
 }
 
@@ -296,21 +297,21 @@ mod tests {
     use crate::postgres::{in_hand::NameRegistry, look::DispatchName};
 
     fn right() -> OperationLockId {
-        OperationLockId::new(OperationId::of([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
+        OperationLockId::new(OperationId::from_bytes([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
     }
 
     #[tokio::test]
     async fn what_was_registered_for_somebody_who_goes_away_is_taken_back() {
         let backlog = Arc::<RequestQueue>::default();
         let (right, other) = (right(), right());
-        let [heard, unheard] = [right, other.clone()].map(|right| backlog.ask(DbRequest::Reserve(right)));
-        for pending in backlog.next(MOST_AT_ONCE).await.expect("two wait") {
-            pending.answered(DbReply::Done, &backlog);
+        let [heard, unheard] = [right, other.clone()].map(|right| backlog.enqueue(DbRequest::Reserve(right)));
+        for pending in backlog.next_batch(MOST_AT_ONCE).await.expect("two wait") {
+            pending.deliver(DbReply::Done, &backlog);
         }
-        assert_eq!(heard.await.expect("answered").expect("no trouble").heard(), DbReply::Done);
+        assert_eq!(heard.await.expect("answered").expect("no trouble").accept(), DbReply::Done);
         // The answer has come, and its caller has not taken it.
         drop(unheard);
-        let left = backlog.next(MOST_AT_ONCE).await.expect("one is left to say");
+        let left = backlog.next_batch(MOST_AT_ONCE).await.expect("one is left to say");
         let [PendingRequest { item: DbRequest::Release(released), .. }] = &left[..] else {
             panic!("{left:?}")
         };
@@ -320,15 +321,15 @@ mod tests {
     #[tokio::test]
     async fn who_goes_away_before_it_is_asked_asks_nothing_and_afterwards_takes_it_back() {
         let backlog = Arc::<RequestQueue>::default();
-        drop(backlog.ask(DbRequest::Reserve(right())));
+        drop(backlog.enqueue(DbRequest::Reserve(right())));
         let asked = right();
-        let waits = backlog.ask(DbRequest::Reserve(asked.clone()));
-        let batch = backlog.next(MOST_AT_ONCE).await.expect("one waits");
+        let waits = backlog.enqueue(DbRequest::Reserve(asked.clone()));
+        let batch = backlog.next_batch(MOST_AT_ONCE).await.expect("one waits");
         assert_eq!(batch.len(), 1, "nobody waits for the other");
         drop(waits);
-        backlog.put_back(batch.into_iter().filter_map(PendingRequest::lost).collect());
+        backlog.push_front(batch.into_iter().filter_map(PendingRequest::retry_or_cancel).collect());
         backlog.fail(&PostgresError::Timeout);
-        let left = backlog.next(MOST_AT_ONCE).await.expect("it may be registered");
+        let left = backlog.next_batch(MOST_AT_ONCE).await.expect("it may be registered");
         let [PendingRequest { item: DbRequest::Release(released), again: true, .. }] = &left[..] else {
             panic!("{left:?}")
         };
@@ -345,23 +346,23 @@ mod tests {
             keys: Arc::new([]),
             token: Token::new(1, 0, 1).expect("small"),
             mode: Mode::Exclusive,
-            _in_hand: names.take(name),
+            _in_hand: names.register(name),
         };
-        let told = backlog.ask(DbRequest::End {
+        let told = backlog.enqueue(DbRequest::End {
             dispatch,
             ended: DispatchEnd::Known,
             at_least: Duration::ZERO,
             operation: Some((right(), JournalUpdate::Forget)),
         });
         let refused = PostgresError::Timeout;
-        let mut pending = backlog.next(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
-        pending = pending.refused(&refused).expect("the key is still in flight");
-        assert_eq!(told.await.expect("told").map(PendingReply::heard), Err(refused.clone()));
+        let mut pending = backlog.next_batch(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
+        pending = pending.reject(&refused).expect("the key is still in flight");
+        assert_eq!(told.await.expect("told").map(PendingReply::accept), Err(refused.clone()));
         assert!(matches!(&pending.item, DbRequest::End { operation: Some((_, JournalUpdate::Nothing)), .. }));
-        pending = pending.refused(&refused).expect("the key is still in flight");
+        pending = pending.reject(&refused).expect("the key is still in flight");
         assert!(matches!(&pending.item, DbRequest::End { operation: None, .. }));
-        assert_eq!(names.all(), [name.to_string()]);
-        assert!(pending.refused(&refused).is_none());
-        assert!(names.all().is_empty());
+        assert_eq!(names.list(), [name.to_string()]);
+        assert!(pending.reject(&refused).is_none());
+        assert!(names.list().is_empty());
     }
 }

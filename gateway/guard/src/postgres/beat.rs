@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    connect::{Connection, ConnectionPurpose, in_millis, millis},
+    connect::{Connection, ConnectionPurpose, after_millis, millis},
     instance::{Instance, PostgresStore},
     item::DbRequest,
     membership::{MembershipLostError, StoreClosure, StoreStatus, SweepStats},
@@ -64,53 +64,53 @@ impl PostgresStore {
     ///
     /// # Errors
     /// The lease was not renewed.
-    pub async fn beat(&self) -> Result<(), PostgresError> {
+    pub async fn send_heartbeat(&self) -> Result<(), PostgresError> {
         let instance = &*self.instance;
-        if let Some(lost) = instance.is_lost() {
+        if let Some(lost) = instance.membership_error() {
             return Err(PostgresError::Lost(lost));
         }
         let mut slot = instance.beating.lock().await;
         let connection = match slot.take() {
             Some(connection) => connection,
             None => {
-                let connection = instance.connected_for_beats().await?;
+                let connection = instance.connect_for_heartbeat().await?;
                 // What the database has lost is disowned on the connection that decides, also where nobody asks.
-                instance.backlog.tell(DbRequest::Nothing);
+                instance.requests.enqueue_detached(DbRequest::Nothing);
                 connection
             }
         };
-        instance.prolong(&connection).await?;
+        instance.extend_doubts(&connection).await?;
         let sent = instance.clock.now();
-        let (tick, passed) = instance.passed().addition(sent);
+        let (tick, passed) = instance.clock_samples().addition(sent);
         let passed = i64::try_from(passed.as_millis()).unwrap_or_default();
-        let question = instance.named("SELECT $$.beat($1, $2, $3, $4)");
-        let row = connection.ask(&question, &[&instance.id, &tick, &passed, &millis(DEAD)]).await?;
+        let question = instance.with_schema("SELECT $$.beat($1, $2, $3, $4)");
+        let row = connection.query_one(&question, &[&instance.id, &tick, &passed, &millis(DEAD)]).await?;
         let answered = instance.clock.now();
-        instance.count(|metrics| metrics.stored("beat", answered.since(sent)));
+        instance.with_metrics(|metrics| metrics.observe_store_time("beat", answered.since(sent)));
         *slot = Some(connection);
         drop(slot);
         let told: HeartbeatReply = serde_json::from_str(row.get(0))
             .map_err(|error| PostgresError::Refused(format!("a beat: {error}")))?;
         if told.store != instance.identity.store {
-            return Err(instance.lose(MembershipLostError::Another(told.store)));
+            return Err(instance.mark_lost(MembershipLostError::Another(told.store)));
         } else if told.format > FORMAT {
-            return Err(instance.lose(MembershipLostError::Newer(told.format)));
+            return Err(instance.mark_lost(MembershipLostError::Newer(told.format)));
         } else if !told.alive {
-            return Err(instance.lose(MembershipLostError::Dead));
+            return Err(instance.mark_lost(MembershipLostError::Dead));
         }
-        instance.passed().beaten(sent, answered, told.time, told.tick);
-        instance.memory.knows(told.highest);
-        instance.lease.renew(sent + LEASE);
-        instance.note(&told);
+        instance.clock_samples().record_heartbeat(sent, answered, told.time, told.tick);
+        instance.acknowledged.record_known(told.highest);
+        instance.membership.renew(sent + LEASE);
+        instance.record_heartbeat(&told);
         Ok(())
     }
 
     /// Beats, listens and sweeps for as long as it is polled. One task of the process runs it.
-    pub async fn tend(&self) {
+    pub async fn run_background(&self) {
         let beating = async {
             loop {
-                if let Err(unavailable) = self.beat().await {
-                    self.instance.count(|metrics| metrics.store_error("beat"));
+                if let Err(unavailable) = self.send_heartbeat().await {
+                    self.instance.with_metrics(|metrics| metrics.record_store_error("beat"));
                     tracing::warn!(error = %unavailable, "guard.store_beat");
                 }
                 sleep(BEAT).await;
@@ -134,12 +134,13 @@ impl PostgresStore {
     pub async fn sweep(&self, most_keys: usize) -> Result<SweepStats, PostgresError> {
         let instance = &*self.instance;
         let now = instance.clock.now();
-        let unused = instance.passed().time(now) - millis(instance.terms.evict_after);
+        let unused = instance.clock_samples().time(now) - millis(instance.terms.evict_after);
         let most = i64::try_from(most_keys).unwrap_or(i64::MAX);
-        instance.rows("SELECT $$.tidy()", &[]).await?;
+        instance.query_rows("SELECT $$.tidy()", &[]).await?;
         let mut swept = SweepStats::default();
         loop {
-            let rows = instance.rows("SELECT $$.evict($1, $2, $3)", &[&unused, &most, &MOST_AT_ONCE]).await?;
+            let rows =
+                instance.query_rows("SELECT $$.evict($1, $2, $3)", &[&unused, &most, &MOST_AT_ONCE]).await?;
             let forgotten = first(&rows);
             swept.keys += forgotten;
             if forgotten == 0 {
@@ -147,14 +148,14 @@ impl PostgresStore {
             }
         }
         loop {
-            let rows = instance.rows("SELECT $$.outlive($1)", &[&MOST_AT_ONCE]).await?;
+            let rows = instance.query_rows("SELECT $$.outlive($1)", &[&MOST_AT_ONCE]).await?;
             let forgotten = first(&rows);
             swept.operations += forgotten;
             if forgotten == 0 {
                 break;
             }
         }
-        let keys = first(&instance.rows("SELECT count(*) FROM $$.key", &[]).await?);
+        let keys = first(&instance.query_rows("SELECT count(*) FROM $$.key", &[]).await?);
         instance.status().keys = usize::try_from(keys).unwrap_or_default();
         Ok(swept)
     }
@@ -165,14 +166,15 @@ impl PostgresStore {
     /// The database was not told, so the others take this guard for dead some seconds later.
     pub async fn leave(&self) -> Result<(), PostgresError> {
         let instance = &*self.instance;
-        instance.backlog.close();
-        if timeout(LEAVE, instance.backlog.is_idle()).await.is_err() {
+        instance.requests.close();
+        if timeout(LEAVE, instance.requests.wait_idle()).await.is_err() {
             tracing::warn!("guard.store_leave: not everything could be said");
         }
         // The database counts the length of an execution alone.
-        let slack = millis(instance.passed().unwritten(instance.clock.now()) + instance.terms.begun_within);
-        instance.lease.end();
-        instance.rows("SELECT $$.leave($1, $2)", &[&instance.id, &slack]).await.map(drop)
+        let slack =
+            millis(instance.clock_samples().unwritten(instance.clock.now()) + instance.terms.begun_within);
+        instance.membership.end();
+        instance.query_rows("SELECT $$.leave($1, $2)", &[&instance.id, &slack]).await.map(drop)
     }
 }
 
@@ -184,23 +186,24 @@ fn first(rows: &[tokio_postgres::Row]) -> u64 {
 impl Instance {
     /// A new connection for beats. A database that was rolled back is told what it has lost, before any beat: a guard that
     /// nobody asks anything has no other occasion, and the others do not know what it has announced last.
-    async fn connected_for_beats(&self) -> Result<Connection, PostgresError> {
+    async fn connect_for_heartbeat(&self) -> Result<Connection, PostgresError> {
         let opened = Connection::open(&self.place, ConnectionPurpose::Heartbeat, &self.name).await;
         let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
-        let store = connection.ask(&self.named("SELECT store FROM $$.store"), &[]).await?;
+        let store = connection.query_one(&self.with_schema("SELECT store FROM $$.store"), &[]).await?;
         if store.get::<_, &str>(0) != self.identity.store {
-            return Err(self.lose(MembershipLostError::Another(store.get(0))));
+            return Err(self.mark_lost(MembershipLostError::Another(store.get(0))));
         }
-        let acts = self.memory.acts.load(Ordering::SeqCst);
-        let remembers = self.named("SELECT $$.remembers($1, $2, $3)");
-        let rolled_back = connection.ask(&remembers, &[&self.id, &acts, &self.memory.known()]).await?;
+        let acts = self.acknowledged.acts.load(Ordering::SeqCst);
+        let remembers = self.with_schema("SELECT $$.remembers($1, $2, $3)");
+        let rolled_back =
+            connection.query_one(&remembers, &[&self.id, &acts, &self.acknowledged.known_epoch()]).await?;
         if rolled_back.get(0) {
             tracing::warn!("guard.store_rolled_back");
         }
         Ok(connection)
     }
 
-    fn note(&self, told: &HeartbeatReply) {
+    fn record_heartbeat(&self, told: &HeartbeatReply) {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
         let now = self.clock.now();
         let mut status = self.status();
@@ -212,7 +215,7 @@ impl Instance {
             floor: told.floor,
             era: told.era,
             time: number(told.time / 1000),
-            closed: told.left.map(|left| StoreClosure { until: in_millis(now, left), why }),
+            closed: told.left.map(|left| StoreClosure { until: after_millis(now, left), why }),
             journal: JournalSize { entries: number(told.entries), bytes: number(told.bytes) },
             others: told.others,
             in_flight: told.flying,
@@ -230,17 +233,17 @@ impl Instance {
                 Err(error) => tracing::debug!(%error, "guard.store_listen"),
                 Ok(mut connection) => {
                     if connection.client().batch_execute("LISTEN fencegate").await.is_ok() {
-                        while let Some(told) = connection.told.recv().await {
+                        while let Some(told) = connection.notices.recv().await {
                             // The first letter tells keys from operations.
                             match told.get(1..) {
-                                Some(name) if !name.is_empty() => self.wakes.ring(name),
-                                _ => self.wakes.ring_all(),
+                                Some(name) if !name.is_empty() => self.notifiers.notify(name),
+                                _ => self.notifiers.notify_all(),
                             }
                         }
                     }
                 }
             }
-            self.wakes.ring_all();
+            self.notifiers.notify_all();
             sleep(BEAT).await;
         }
     }

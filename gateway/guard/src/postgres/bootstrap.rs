@@ -22,7 +22,7 @@ const LONGEST_NAME: usize = 36;
 async fn has_others(connection: &Connection, place: &PostgresConfig) -> Result<bool, UnusableDatabaseError> {
     let question = format!("SELECT EXISTS (SELECT FROM {}.instance WHERE NOT dead)", place.schema);
     let others = connection.client().query_one(&question, &[]).await;
-    Ok(others.map_err(|error| place.failed(&error))?.get(0))
+    Ok(others.map_err(|error| place.connect_error(&error))?.get(0))
 }
 
 impl PostgresStore {
@@ -67,7 +67,7 @@ impl PostgresStore {
         let identity = migrate::open(place).await?;
         let connection = Connection::open(place, ConnectionPurpose::Heartbeat, name).await?;
         if !has_others(&connection, place).await? {
-            connection.check_followed(place).await?;
+            connection.check_replication(place).await?;
         }
         let asked = clock.now();
         let arrive = format!("SELECT {}.arrive($1, $2, $3)", place.schema);
@@ -76,7 +76,8 @@ impl PostgresStore {
             place: place.to_string(),
             why: PostgresError::from(why).to_string(),
         };
-        let row = connection.ask(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
+        let row =
+            connection.query_one(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
         let instance = Instance::new(
             (place.clone(), identity, terms),
             (row.get(0), name.to_owned()),
@@ -91,7 +92,7 @@ impl PostgresStore {
             place: place.to_string(),
             why: why.to_string(),
         };
-        opened.beat().await.map_err(unheard)?;
+        opened.send_heartbeat().await.map_err(unheard)?;
         Ok(opened)
     }
 }

@@ -15,7 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Row, ToStatement, types::ToSql
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    place::{PostgresConfig, UnusableDatabaseError, described},
+    place::{PostgresConfig, UnusableDatabaseError, error_text},
     unavailable::PostgresError,
 };
 
@@ -25,7 +25,7 @@ pub(super) struct Connection {
     driver: AbortHandle,
     warned: Arc<AtomicBool>,
     /// Notices of the server (`LISTEN`).
-    pub(super) told: mpsc::UnboundedReceiver<String>,
+    pub(super) notices: mpsc::UnboundedReceiver<String>,
 }
 
 /// The purpose of a connection; the server shows it.
@@ -61,7 +61,7 @@ const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
 impl ConnectionPurpose {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Decisions => "decides",
             Self::Heartbeat => "beats",
@@ -72,9 +72,9 @@ impl ConnectionPurpose {
     }
 
     /// Short enough for the server, which cuts at 63 bytes.
-    pub(super) fn application(self, instance: &str) -> String {
+    pub(super) fn application_name(self, instance: &str) -> String {
         let instance: String = instance.chars().take(36).collect();
-        format!("fencegate {} {instance}", self.word())
+        format!("fencegate {} {instance}", self.as_str())
     }
 }
 
@@ -88,17 +88,17 @@ impl Connection {
             place: place.to_string(),
             why: "no answer in time".into(),
         };
-        timeout(CONNECT, Self::made(place, purpose, instance)).await.map_err(|_| late())?
+        timeout(CONNECT, Self::connect(place, purpose, instance)).await.map_err(|_| late())?
     }
 
-    async fn made(
+    async fn connect(
         place: &PostgresConfig,
         purpose: ConnectionPurpose,
         instance: &str,
     ) -> Result<Self, UnusableDatabaseError> {
-        let failed = |error: tokio_postgres::Error| place.failed(&error);
+        let failed = |error: tokio_postgres::Error| place.connect_error(&error);
         let mut config = place.config.clone();
-        config.application_name(purpose.application(instance));
+        config.application_name(purpose.application_name(instance));
         if purpose != ConnectionPurpose::Setup {
             // The kernel gives a statement up when we do, also after the end of the process. A server that makes tables may
             // read nothing for longer.
@@ -117,7 +117,7 @@ impl Connection {
                 (client, tokio::spawn(drive(connection, tell, warned.clone())))
             }
         };
-        let made = Self { client, driver: driver.abort_handle(), warned, told };
+        let made = Self { client, driver: driver.abort_handle(), warned, notices: told };
         made.client.batch_execute(SETTINGS).await.map_err(failed)?;
         if purpose == ConnectionPurpose::Setup {
             made.client.batch_execute("SET statement_timeout = 0").await.map_err(failed)?;
@@ -129,7 +129,7 @@ impl Connection {
 
     /// Checks that acknowledged commits are on a disk: a guard that forgets an announced token would let older ones in.
     async fn check_durable(&self, place: &PostgresConfig) -> Result<(), UnusableDatabaseError> {
-        let failed = |error: tokio_postgres::Error| place.failed(&error);
+        let failed = |error: tokio_postgres::Error| place.connect_error(&error);
         for setting in DURABLE {
             let question = format!("SELECT current_setting('{setting}')");
             let value: String = self.client.query_one(&question, &[]).await.map_err(failed)?.get(0);
@@ -149,12 +149,16 @@ impl Connection {
 
     /// Checks that a standby has each commit before it is acknowledged, where the place names several hosts: one of
     /// them takes over from another. Where it names one host, standbys cannot be told from other followers.
-    pub(super) async fn check_followed(&self, place: &PostgresConfig) -> Result<(), UnusableDatabaseError> {
+    pub(super) async fn check_replication(
+        &self,
+        place: &PostgresConfig,
+    ) -> Result<(), UnusableDatabaseError> {
         if place.config.get_hosts().len() < 2 {
             return Ok(());
         }
         let question = "SELECT btrim(current_setting('synchronous_standby_names')) <> ''";
-        let followed = self.client.query_one(question, &[]).await.map_err(|error| place.failed(&error))?;
+        let followed =
+            self.client.query_one(question, &[]).await.map_err(|error| place.connect_error(&error))?;
         if followed.get(0) {
             Ok(())
         } else {
@@ -176,38 +180,38 @@ impl Connection {
     /// # Errors
     /// Unless the server says that it failed, it is not known whether the statement was committed. The connection
     /// cannot be used any more then.
-    pub(super) async fn ask(
+    pub(super) async fn query_one(
         &self,
         question: &(impl ToStatement + ?Sized),
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<Row, StatementError> {
         let row = match timeout(ANSWER, self.client.query_one(question, with)).await {
             Err(_late) => return Err(StatementError::Lost("no answer in time".into())),
-            Ok(Err(error)) => return Err(StatementError::of(&error)),
+            Ok(Err(error)) => return Err(StatementError::from_error(&error)),
             Ok(Ok(row)) => row,
         };
         // If somebody cancels the wait for a standby, the commit is reported as done although the standby may not have
         // it.
-        if self.has_warned() {
+        if self.take_warning() {
             return Err(StatementError::Lost("the server warned of what it did".into()));
         }
         Ok(row)
     }
 
     /// Whether the server has warned since the last call: a reported commit may be missing at the standby.
-    pub(super) fn has_warned(&self) -> bool {
+    pub(super) fn take_warning(&self) -> bool {
         self.warned.swap(false, Ordering::SeqCst)
     }
 
     /// The rows of a question that changes nothing.
-    pub(super) async fn read(
+    pub(super) async fn query(
         &self,
         question: &str,
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StatementError> {
         match timeout(ANSWER, self.client.query(question, with)).await {
             Err(_late) => Err(StatementError::Lost("no answer in time".into())),
-            Ok(Err(error)) => Err(StatementError::of(&error)),
+            Ok(Err(error)) => Err(StatementError::from_error(&error)),
             Ok(Ok(rows)) => Ok(rows),
         }
     }
@@ -223,19 +227,19 @@ pub(super) enum StatementError {
 }
 
 impl StatementError {
-    fn of(error: &tokio_postgres::Error) -> Self {
+    fn from_error(error: &tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             // With these severities the session ends, perhaps after it has committed.
             Some(refused) if !matches!(refused.severity(), "FATAL" | "PANIC") => {
                 Self::Refused { code: refused.code().code().to_owned(), why: refused.message().to_owned() }
             }
-            _ => Self::Lost(described(error)),
+            _ => Self::Lost(error_text(error)),
         }
     }
 
     /// Whether the same statement may succeed later: it met a conflict, or the server had no time or room. Only a fault
     /// in the statement itself stays.
-    pub(super) fn may_pass(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         const OURS: [&str; 2] = ["22", "23"];
         match self {
             Self::Lost(_) => true,
@@ -247,7 +251,7 @@ impl StatementError {
 impl StatementError {
     /// Whether a smaller statement may succeed: the server had no time for it (57014), no memory or no disk (53), or it
     /// went beyond a limit of the server (54).
-    pub(super) fn was_too_much(&self) -> bool {
+    pub(super) fn is_overload(&self) -> bool {
         match self {
             Self::Lost(_) => false,
             Self::Refused { code, .. } => {
@@ -306,6 +310,6 @@ pub(super) fn millis(time: Duration) -> i64 {
 }
 
 /// The instant `left` milliseconds after `now`; a negative number gives `now`.
-pub(super) fn in_millis(now: BootInstant, left: i64) -> BootInstant {
+pub(super) fn after_millis(now: BootInstant, left: i64) -> BootInstant {
     now + Duration::from_millis(u64::try_from(left).unwrap_or_default())
 }

@@ -19,17 +19,17 @@ pub struct ImportRecord {
 
 impl ImportRecord {
     /// The error for a copy that is not the store yet.
-    pub(super) fn unfinished(self, place: &PostgresConfig) -> UnusableDatabaseError {
+    pub(super) fn into_error(self, place: &PostgresConfig) -> UnusableDatabaseError {
         UnusableDatabaseError::Unfinished { place: place.to_string(), from: self.from }
     }
 }
 
 /// Reads that row, if there is one.
-pub(super) async fn copied(
+pub(super) async fn read_record(
     client: &Client,
     place: &PostgresConfig,
 ) -> Result<Option<ImportRecord>, UnusableDatabaseError> {
-    let failed = |error: Error| place.failed(&error);
+    let failed = |error: Error| place.connect_error(&error);
     let table = format!("{}.moved_in", place.schema);
     let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;
     if !there.get::<_, bool>(0) {

@@ -11,7 +11,7 @@ use tokio_postgres::{
 use super::{
     connect::millis,
     instance::GuardTimings,
-    item::ends,
+    item::expires_at,
     migrate::FORMAT,
     place::{PostgresConfig, UnusableDatabaseError},
 };
@@ -94,15 +94,18 @@ impl<'i> ImportTransaction<'i> {
             VALUES ($1, $2, true, $3, $4) RETURNING id";
         let with: [&(dyn ToSql + Sync); 4] =
             [&BEFORE, &copying.time()?, &millis(send_within), &millis(max_execution)];
-        let row =
-            copying.transaction.query_one(question, &with).await.map_err(|error| copying.failed(&error))?;
+        let row = copying
+            .transaction
+            .query_one(question, &with)
+            .await
+            .map_err(|error| copying.query_error(&error))?;
         copying.instance = row.get(0);
         Ok(copying)
     }
 
     /// # Errors
     /// The rows cannot be written. The same is true of the methods below.
-    pub async fn marks(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
+    pub async fn insert_keys(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
         let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
         let tokens = |of: fn(&KeyRow) -> Option<Watermark>| -> Vec<Option<String>> {
             marked.iter().map(|marked| of(marked).map(|mark| mark.token.to_string())).collect()
@@ -123,7 +126,10 @@ impl<'i> ImportTransaction<'i> {
         self.insert(question, &types, &[&keys, &write, &exact, &read, &base, &used]).await
     }
 
-    pub async fn unended(&mut self, unended: &[OpenExecution]) -> Result<(), UnusableDatabaseError> {
+    pub async fn insert_executions(
+        &mut self,
+        unended: &[OpenExecution],
+    ) -> Result<(), UnusableDatabaseError> {
         let each = || unended.iter().flat_map(|one| one.keys.iter().map(move |key| (key, one)));
         let keys: Vec<&str> = each().map(|(key, _)| key.as_str()).collect();
         let names: Vec<&str> = each().map(|(_, one)| one.name.as_str()).collect();
@@ -147,11 +153,11 @@ impl<'i> ImportTransaction<'i> {
         self.insert(question, &types, &[&keys, &names, &tokens, &shared, &left, &instance, &time]).await
     }
 
-    pub async fn operations(
+    pub async fn insert_operations(
         &mut self,
         operations: &[(OperationId, JournalEntry)],
     ) -> Result<(), UnusableDatabaseError> {
-        let ids: Vec<&[u8]> = operations.iter().map(|(id, _)| id.bytes().as_slice()).collect();
+        let ids: Vec<&[u8]> = operations.iter().map(|(id, _)| id.as_bytes().as_slice()).collect();
         let text = |entry| serde_json::to_string(entry).expect("plain fields serialise");
         let entries: Vec<String> = operations.iter().map(|(_, entry)| text(entry)).collect();
         let bodies: Vec<Option<&[u8]>> = operations.iter().map(|(_, entry)| body(entry)).collect();
@@ -159,7 +165,7 @@ impl<'i> ImportTransaction<'i> {
             i64::try_from(entry.len() + body.map_or(0, <[u8]>::len) + 64).unwrap_or(i64::MAX)
         };
         let bytes: Vec<i64> = entries.iter().zip(&bodies).map(taken).collect();
-        let ends: Vec<Option<i64>> = operations.iter().map(|(_, entry)| ends(entry)).collect();
+        let ends: Vec<Option<i64>> = operations.iter().map(|(_, entry)| expires_at(entry)).collect();
         let question = "INSERT INTO operation (id, entry, body, bytes, ends)
             SELECT * FROM unnest($1, $2, $3, $4, $5)";
         let types =
@@ -170,12 +176,12 @@ impl<'i> ImportTransaction<'i> {
     }
 
     /// Checks that everything was copied, and commits.
-    pub(super) async fn end(self) -> Result<(), UnusableDatabaseError> {
+    pub(super) async fn commit(self) -> Result<(), UnusableDatabaseError> {
         let counted = "SELECT (SELECT count(*) FROM key), (SELECT count(*) FROM at_work), (SELECT count(*) FROM operation)";
-        let row = self.transaction.query_one(counted, &[]).await.map_err(|error| self.failed(&error))?;
+        let row = self.transaction.query_one(counted, &[]).await.map_err(|error| self.query_error(&error))?;
         let RowCounts { keys, unended, operations, bytes, highest } = self.written;
         if (row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, i64>(2)) != (keys, unended, operations) {
-            return Err(self.wrong("other rows are there than were written"));
+            return Err(self.mismatch_error("other rows are there than were written"));
         }
         let (time, floor) = (self.time()?, self.number(self.handed.floor)?);
         let era = i64::try_from(self.handed.era).unwrap_or(i64::MAX);
@@ -201,9 +207,9 @@ impl<'i> ImportTransaction<'i> {
             &closed_until,
             &closed_why,
         ];
-        self.transaction.execute(question, &with).await.map_err(|error| self.failed(&error))?;
+        self.transaction.execute(question, &with).await.map_err(|error| self.query_error(&error))?;
         let place = self.place;
-        self.transaction.commit().await.map_err(|error| place.failed(&error))
+        self.transaction.commit().await.map_err(|error| place.connect_error(&error))
     }
 
     async fn insert(
@@ -212,7 +218,7 @@ impl<'i> ImportTransaction<'i> {
         types: &[Type],
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<(), UnusableDatabaseError> {
-        let failed = |error: Error| self.failed(&error);
+        let failed = |error: Error| self.query_error(&error);
         let prepared = self.transaction.prepare_typed(question, types).await.map_err(failed)?;
         self.transaction.execute(&prepared, with).await.map_err(failed).map(drop)
     }
@@ -223,14 +229,14 @@ impl<'i> ImportTransaction<'i> {
     }
 
     fn number(&self, number: u64) -> Result<i64, UnusableDatabaseError> {
-        i64::try_from(number).map_err(|_| self.wrong("a number of the store is beyond 2^63"))
+        i64::try_from(number).map_err(|_| self.mismatch_error("a number of the store is beyond 2^63"))
     }
 
-    fn failed(&self, error: &Error) -> UnusableDatabaseError {
-        self.place.failed(error)
+    fn query_error(&self, error: &Error) -> UnusableDatabaseError {
+        self.place.connect_error(error)
     }
 
-    fn wrong(&self, why: &str) -> UnusableDatabaseError {
+    fn mismatch_error(&self, why: &str) -> UnusableDatabaseError {
         UnusableDatabaseError::Failed { place: self.place.to_string(), why: why.to_owned() }
     }
 }

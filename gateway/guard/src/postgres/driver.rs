@@ -17,7 +17,7 @@ use super::{
     backlog::{MOST_AT_ONCE, PendingRequest},
     connect::{Connection, ConnectionPurpose, StatementError, millis},
     instance::Instance,
-    item::{AdmitKind, DbReply, DbReplyBatch, DbRequest, keys_of},
+    item::{AdmitKind, DbReply, DbReplyBatch, DbRequest, distinct_keys},
     membership::MembershipLostError,
     migrate::FORMAT,
     unavailable::PostgresError,
@@ -42,19 +42,19 @@ pub(super) async fn run(instance: Arc<Instance>) {
     let mut deciding = None;
     let mut given_up = 0;
     let mut room = BatchSize::default();
-    while let Some(batch) = instance.backlog.next(room.0).await {
+    while let Some(batch) = instance.requests.next_batch(room.0).await {
         let open = match deciding.take() {
             Some(open) => Ok(open),
             None => DecisionConnection::open(&instance)
                 .await
-                .inspect(|_| instance.count(GuardMetrics::reconnected)),
+                .inspect(|_| instance.with_metrics(GuardMetrics::record_reconnect)),
         };
         let open = match open {
             Ok(open) => open,
             Err(unavailable) => {
                 tracing::warn!(error = %unavailable, "guard.store_away");
-                instance.backlog.put_back(batch);
-                instance.backlog.fail(&unavailable);
+                instance.requests.push_front(batch);
+                instance.requests.fail(&unavailable);
                 sleep(PAUSE).await;
                 continue;
             }
@@ -62,34 +62,36 @@ pub(super) async fn run(instance: Arc<Instance>) {
         deciding = match open.ask(&instance, &batch).await {
             Ok(answers) => {
                 given_up = 0;
-                room.answered(batch.len());
+                room.grow(batch.len());
                 deliver(&instance, batch, answers);
                 Some(open)
             }
             Err(StatementError::Lost(why)) => {
                 tracing::warn!(error = %why, "guard.store_answer_lost");
                 // Perhaps it was too much to be answered in time.
-                room.refused(batch.len());
-                instance.backlog.put_back(batch.into_iter().filter_map(PendingRequest::lost).collect());
+                room.shrink(batch.len());
+                instance
+                    .requests
+                    .push_front(batch.into_iter().filter_map(PendingRequest::retry_or_cancel).collect());
                 None
             }
             Err(refused) => {
                 let asked = batch.len();
-                let refused = if refused.may_pass() {
-                    put_back(&instance, batch);
+                let refused = if refused.is_transient() {
+                    requeue(&instance, batch);
                     Some((refused, asked))
                 } else {
-                    one_by_one(&instance, &open, batch).await.map(|refused| (refused, 1))
+                    ask_one_by_one(&instance, &open, batch).await.map(|refused| (refused, 1))
                 };
                 match refused {
                     None => Some(open),
                     Some((refused, asked)) => {
-                        if refused.was_too_much() {
-                            room.refused(asked);
+                        if refused.is_overload() {
+                            room.shrink(asked);
                         }
                         given_up += 1;
                         if given_up >= TRIES {
-                            instance.backlog.fail(&refused.into());
+                            instance.requests.fail(&refused.into());
                         }
                         sleep(PAUSE).await;
                         // A server that keeps refusing may not be the primary any more, so connect anew.
@@ -112,12 +114,12 @@ impl Default for BatchSize {
 }
 
 impl BatchSize {
-    fn refused(&mut self, asked: usize) {
+    fn shrink(&mut self, asked: usize) {
         self.0 = (asked / 2).max(1);
     }
 
     /// Grows by an eighth. Only an answer to as many as there was room for says that there may be more.
-    fn answered(&mut self, asked: usize) {
+    fn grow(&mut self, asked: usize) {
         if asked >= self.0 {
             self.0 = (self.0 + self.0 / 8 + 1).min(MOST_AT_ONCE);
         }
@@ -125,17 +127,17 @@ impl BatchSize {
 }
 
 /// A batch that was refused goes in front of all others. An end that was refused alone makes room for the others.
-fn put_back(instance: &Instance, mut batch: Vec<PendingRequest>) {
+fn requeue(instance: &Instance, mut batch: Vec<PendingRequest>) {
     let alone = batch.len() == 1;
     match batch.pop_if(|last| alone && last.is_end()) {
-        Some(end) => instance.backlog.put_last(end),
-        None => instance.backlog.put_back(batch),
+        Some(end) => instance.requests.push_back(end),
+        None => instance.requests.push_front(batch),
     }
 }
 
 /// Asks each question of a batch by itself, because one of them has made the batch fail. Gives a refusal that may pass,
 /// before which all that was not answered is put back.
-async fn one_by_one(
+async fn ask_one_by_one(
     instance: &Instance,
     open: &DecisionConnection,
     batch: Vec<PendingRequest>,
@@ -146,20 +148,20 @@ async fn one_by_one(
         match open.ask(instance, &alone).await {
             Ok(answers) => deliver(instance, alone, answers),
             Err(StatementError::Lost(_)) => {
-                let again = alone.into_iter().filter_map(PendingRequest::lost);
-                instance.backlog.put_back(again.chain(left).collect());
+                let again = alone.into_iter().filter_map(PendingRequest::retry_or_cancel);
+                instance.requests.push_front(again.chain(left).collect());
                 return None;
             }
-            Err(refused) if refused.may_pass() => {
-                instance.backlog.put_back(left.collect());
-                put_back(instance, alone);
+            Err(refused) if refused.is_transient() => {
+                instance.requests.push_front(left.collect());
+                requeue(instance, alone);
                 return Some(refused);
             }
             Err(StatementError::Refused { code, why }) => {
                 tracing::error!(code, error = why, "guard.store_refuses");
                 let unavailable = PostgresError::Refused(format!("{why} ({code})"));
-                let rest = alone.into_iter().filter_map(|pending| pending.refused(&unavailable));
-                rest.for_each(|rest| instance.backlog.put_last(rest));
+                let rest = alone.into_iter().filter_map(|pending| pending.reject(&unavailable));
+                rest.for_each(|rest| instance.requests.push_back(rest));
             }
         }
     }
@@ -168,7 +170,7 @@ async fn one_by_one(
 
 /// Gives each caller its answer. Registrations whose callers have gone are taken back.
 fn deliver(instance: &Instance, batch: Vec<PendingRequest>, answers: DbReplyBatch) {
-    instance.memory.acts.store(answers.acts, Ordering::SeqCst);
+    instance.acknowledged.acts.store(answers.acts, Ordering::SeqCst);
     for (pending, answer) in batch.into_iter().zip(answers.answers) {
         match &pending.item {
             DbRequest::Look { how: AdmitKind::Claim | AdmitKind::Pass, claim, .. }
@@ -177,32 +179,40 @@ fn deliver(instance: &Instance, batch: Vec<PendingRequest>, answers: DbReplyBatc
                     DbReply::Running | DbReply::Wait { .. } | DbReply::Closed { .. } | DbReply::NotHeld
                 ) =>
             {
-                instance.memory.knows(claim.token.number());
+                instance.acknowledged.record_known(claim.token.number());
             }
             DbRequest::End { operation, .. } => {
-                ring(instance, &pending.item, operation.as_ref().map(|(right, _)| right.id.to_string()));
+                notify_waiters(
+                    instance,
+                    &pending.item,
+                    operation.as_ref().map(|(right, _)| right.id.to_string()),
+                );
             }
-            DbRequest::Release(right) => ring(instance, &pending.item, Some(right.id.to_string())),
-            DbRequest::Resolve { .. } => ring(instance, &pending.item, None),
+            DbRequest::Release(right) => notify_waiters(instance, &pending.item, Some(right.id.to_string())),
+            DbRequest::Resolve { .. } => notify_waiters(instance, &pending.item, None),
             DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Write(..) | DbRequest::Nothing => {}
         }
-        pending.answered(answer, &instance.backlog);
+        pending.deliver(answer, &instance.requests);
     }
 }
 
 /// Wakes waiting requests of this process directly, without a notice from the database.
-fn ring(instance: &Instance, item: &DbRequest, operation: Option<String>) {
-    item.keys().iter().for_each(|key| instance.wakes.ring(key.as_str()));
-    operation.iter().for_each(|operation| instance.wakes.ring(operation));
+fn notify_waiters(instance: &Instance, item: &DbRequest, operation: Option<String>) {
+    item.keys().iter().for_each(|key| instance.notifiers.notify(key.as_str()));
+    operation.iter().for_each(|operation| instance.notifiers.notify(operation));
 }
 
 /// Gives an end to what the database has in the name of this guard and the guard has not in hand: after a rollback, what
 /// had ended. What is asked later on this connection is registered later.
-async fn disown(instance: &Instance, connection: &Connection, generation: i32) -> Result<(), StatementError> {
-    let slack = millis(instance.passed().unwritten(instance.clock.now()));
-    let in_hand = instance.names.all();
-    let disown = instance.named("SELECT dispatches, rights FROM $$.disown($1, $2, $3, $4)");
-    let gone = connection.ask(&disown, &[&instance.id, &generation, &slack, &in_hand]).await?;
+async fn release_unowned(
+    instance: &Instance,
+    connection: &Connection,
+    generation: i32,
+) -> Result<(), StatementError> {
+    let slack = millis(instance.clock_samples().unwritten(instance.clock.now()));
+    let in_hand = instance.names.list();
+    let disown = instance.with_schema("SELECT dispatches, rights FROM $$.disown($1, $2, $3, $4)");
+    let gone = connection.query_one(&disown, &[&instance.id, &generation, &slack, &in_hand]).await?;
     let (dispatches, rights): (i64, i64) = (gone.get(0), gone.get(1));
     if dispatches + rights > 0 {
         tracing::warn!(dispatches, rights, "guard.store_disowned: their ends were lost with the database");
@@ -215,29 +225,35 @@ impl DecisionConnection {
     async fn open(instance: &Instance) -> Result<Self, PostgresError> {
         let opened = Connection::open(&instance.place, ConnectionPurpose::Decisions, &instance.name).await;
         let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
-        let store = connection.ask(&instance.named("SELECT format, store FROM $$.store"), &[]).await?;
+        let store =
+            connection.query_one(&instance.with_schema("SELECT format, store FROM $$.store"), &[]).await?;
         let (format, store): (i32, String) = (store.get(0), store.get(1));
         if store != instance.identity.store {
-            return Err(instance.lose(MembershipLostError::Another(store)));
+            return Err(instance.mark_lost(MembershipLostError::Another(store)));
         }
         if u32::try_from(format).is_ok_and(|format| format > FORMAT) {
-            return Err(instance.lose(MembershipLostError::Newer(format.unsigned_abs())));
+            return Err(instance.mark_lost(MembershipLostError::Newer(format.unsigned_abs())));
         }
         // Ends the earlier connection, which may wait for a lock or a standby and so hold us up. Its statements would
         // be refused even without this.
         let end_it = "SELECT count(pg_terminate_backend(pid, 500)) FROM pg_stat_activity
             WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database()";
-        if let Err(why @ StatementError::Lost(_)) =
-            connection.ask(end_it, &[&ConnectionPurpose::Decisions.application(&instance.name)]).await
+        if let Err(why @ StatementError::Lost(_)) = connection
+            .query_one(end_it, &[&ConnectionPurpose::Decisions.application_name(&instance.name)])
+            .await
         {
             return Err(why.into());
         }
-        let acts = instance.memory.acts.load(Ordering::SeqCst);
-        let resume = instance.named("SELECT $$.resume($1, $2, $3)");
-        let resumed = connection.ask(&resume, &[&instance.id, &acts, &instance.memory.known()]).await?;
-        let Some(generation) = resumed.get(0) else { return Err(instance.lose(MembershipLostError::Dead)) };
-        disown(instance, &connection, generation).await?;
-        let act = instance.named("SELECT $$.act($1, $2, $3, $4, $5, $6)");
+        let acts = instance.acknowledged.acts.load(Ordering::SeqCst);
+        let resume = instance.with_schema("SELECT $$.resume($1, $2, $3)");
+        let resumed = connection
+            .query_one(&resume, &[&instance.id, &acts, &instance.acknowledged.known_epoch()])
+            .await?;
+        let Some(generation) = resumed.get(0) else {
+            return Err(instance.mark_lost(MembershipLostError::Dead));
+        };
+        release_unowned(instance, &connection, generation).await?;
+        let act = instance.with_schema("SELECT $$.act($1, $2, $3, $4, $5, $6)");
         let prepared = connection.client().prepare(&act).await;
         let statement = prepared.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
         Ok(Self { connection, statement, generation })
@@ -249,22 +265,22 @@ impl DecisionConnection {
         batch: &[PendingRequest],
     ) -> Result<DbReplyBatch, StatementError> {
         let now = instance.clock.now();
-        let slack = millis(instance.passed().unwritten(now));
+        let slack = millis(instance.clock_samples().unwritten(now));
         let longest = millis(instance.terms.send_within + instance.terms.max_execution);
         let grain = millis(instance.terms.evict_after / 64).max(1);
         let rows: Vec<_> =
-            batch.iter().map(|pending| pending.item.written(pending.again, longest, now)).collect();
+            batch.iter().map(|pending| pending.item.to_row(pending.again, longest, now)).collect();
         let rows = serde_json::to_string(&rows).expect("plain fields serialise");
-        let keys = keys_of(batch.iter().map(|pending| &pending.item));
+        let keys = distinct_keys(batch.iter().map(|pending| &pending.item));
         failpoint::pass("before_store_asked");
         let began = Instant::now();
         let row = self
             .connection
-            .ask(&self.statement, &[&instance.id, &self.generation, &slack, &grain, &keys, &rows])
+            .query_one(&self.statement, &[&instance.id, &self.generation, &slack, &grain, &keys, &rows])
             .await?;
-        instance.count(|metrics| {
-            metrics.stored("decide", began.elapsed());
-            metrics.grouped(batch.len());
+        instance.with_metrics(|metrics| {
+            metrics.observe_store_time("decide", began.elapsed());
+            metrics.observe_batch_size(batch.len());
         });
         failpoint::pass("after_store_answered");
         let lost = |why: &dyn std::fmt::Display| StatementError::Lost(why.to_string());
@@ -286,18 +302,18 @@ mod tests {
     #[test]
     fn a_refusal_halves_what_goes_at_once_and_answers_raise_it_slowly() {
         let mut room = BatchSize::default();
-        room.refused(60);
+        room.shrink(60);
         assert_eq!(room, BatchSize(30));
-        room.answered(29);
+        room.grow(29);
         assert_eq!(room, BatchSize(30), "it may be that more is too much");
-        room.answered(30);
+        room.grow(30);
         assert_eq!(room, BatchSize(34));
         for _ in 0..9 {
-            room.refused(room.0);
+            room.shrink(room.0);
         }
         assert_eq!(room, BatchSize(1));
         for _ in 0..60 {
-            room.answered(room.0);
+            room.grow(room.0);
         }
         assert_eq!(room, BatchSize(MOST_AT_ONCE));
     }

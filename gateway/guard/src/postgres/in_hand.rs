@@ -24,12 +24,12 @@ pub(super) struct NameHandle {
 
 impl NameRegistry {
     /// Call this before the database hears the name, so that no row is ever without a listed name.
-    pub(super) fn take(self: &Arc<Self>, name: Guid) -> NameHandle {
+    pub(super) fn register(self: &Arc<Self>, name: Guid) -> NameHandle {
         *self.lock().entry(name).or_default() += 1;
         NameHandle { name, names: self.clone() }
     }
 
-    pub(super) fn all(&self) -> Vec<String> {
+    pub(super) fn list(&self) -> Vec<String> {
         self.lock().keys().map(Guid::to_string).collect()
     }
 
@@ -47,7 +47,7 @@ impl NameHandle {
 
 impl Clone for NameHandle {
     fn clone(&self) -> Self {
-        self.names.take(self.name)
+        self.names.register(self.name)
     }
 }
 
@@ -78,11 +78,11 @@ mod tests {
     #[test]
     fn a_name_is_listed_until_its_last_handle_is_dropped() {
         let (names, name) = (Arc::<NameRegistry>::default(), Guid::new(&SystemRandomness));
-        let first = names.take(name);
-        let (second, third) = (first.clone(), names.take(name));
+        let first = names.register(name);
+        let (second, third) = (first.clone(), names.register(name));
         drop((first, third));
-        assert_eq!(names.all(), [name.to_string()]);
+        assert_eq!(names.list(), [name.to_string()]);
         drop(second);
-        assert!(names.all().is_empty());
+        assert!(names.list().is_empty());
     }
 }

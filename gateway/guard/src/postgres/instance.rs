@@ -59,11 +59,11 @@ pub(super) struct Instance {
     pub(super) name: String,
     pub(super) clock: SharedClock,
     pub(super) randomness: Arc<dyn Randomness>,
-    pub(super) backlog: Arc<RequestQueue>,
+    pub(super) requests: Arc<RequestQueue>,
     pub(super) names: Arc<NameRegistry>,
-    pub(super) wakes: KeyNotifiers,
-    pub(super) lease: GuardMembership,
-    pub(super) memory: AcknowledgedProgress,
+    pub(super) notifiers: KeyNotifiers,
+    pub(super) membership: GuardMembership,
+    pub(super) acknowledged: AcknowledgedProgress,
     /// Set if the endpoints are asked whether they run.
     pub(super) unseen: OnceLock<Mutex<UnseenDoubts>>,
     /// Set when there are metrics.
@@ -94,11 +94,11 @@ impl Drop for AbortOnDrop {
 }
 
 impl AcknowledgedProgress {
-    pub(super) fn knows(&self, epoch: u64) {
+    pub(super) fn record_known(&self, epoch: u64) {
         self.known.fetch_max(epoch, Ordering::SeqCst);
     }
 
-    pub(super) fn known(&self) -> i64 {
+    pub(super) fn known_epoch(&self) -> i64 {
         i64::try_from(self.known.load(Ordering::SeqCst)).unwrap_or(i64::MAX)
     }
 }
@@ -122,29 +122,29 @@ impl PostgresStore {
     }
 
     /// The lease of this guard. Bytes may leave only while it holds, beside the permission of their dispatch.
-    pub fn lease(&self) -> GuardMembership {
-        self.instance.lease.clone()
+    pub fn membership(&self) -> GuardMembership {
+        self.instance.membership.clone()
     }
 
     /// Sets the metrics of the statements.
-    pub fn is_counted(&self, metrics: GuardMetrics) {
+    pub fn set_metrics(&self, metrics: GuardMetrics) {
         // Only the first call counts, because a process has one guard.
         drop(self.instance.metrics.set(metrics));
     }
 
     /// A new name for a dispatch, by which it is found again after a lost answer.
-    pub fn name(&self) -> DispatchName {
+    pub fn new_name(&self) -> DispatchName {
         DispatchName(self.instance.guid())
     }
 
     /// Now, in whole seconds of the store's time, and never behind it: what is counted from here ends none too early.
     pub fn time(&self) -> u64 {
         let now = self.instance.clock.now();
-        u64::try_from(self.instance.passed().latest(now) / 1000).unwrap_or_default()
+        u64::try_from(self.instance.clock_samples().latest(now) / 1000).unwrap_or_default()
     }
 
     /// Returns when this process has lost its place in the store, and has to end.
-    pub async fn lost(&self) -> MembershipLostError {
+    pub async fn wait_for_loss(&self) -> MembershipLostError {
         let mut lost = self.instance.lost.subscribe();
         match lost.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(lost)) => lost.clone(),
@@ -169,11 +169,11 @@ impl Instance {
             name,
             clock,
             randomness,
-            backlog: Arc::default(),
+            requests: Arc::default(),
             names: Arc::default(),
-            wakes: KeyNotifiers::new(),
-            lease: GuardMembership::default(),
-            memory: AcknowledgedProgress::default(),
+            notifiers: KeyNotifiers::new(),
+            membership: GuardMembership::default(),
+            acknowledged: AcknowledgedProgress::default(),
             unseen: OnceLock::new(),
             metrics: OnceLock::new(),
             passed: Mutex::new(ClockSamples::new(asked)),
@@ -188,7 +188,7 @@ impl Instance {
         Guid::new(self.randomness.as_ref())
     }
 
-    pub(super) fn passed(&self) -> MutexGuard<'_, ClockSamples> {
+    pub(super) fn clock_samples(&self) -> MutexGuard<'_, ClockSamples> {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -197,19 +197,19 @@ impl Instance {
     }
 
     /// The question with the schema in place of `$$`.
-    pub(super) fn named(&self, question: &str) -> String {
+    pub(super) fn with_schema(&self, question: &str) -> String {
         question.replace("$$", &self.place.schema)
     }
 
-    pub(super) fn count(&self, count: impl FnOnce(&GuardMetrics)) {
+    pub(super) fn with_metrics(&self, count: impl FnOnce(&GuardMetrics)) {
         if let Some(metrics) = self.metrics.get() {
             count(metrics);
         }
     }
 
     /// The place in the store is lost for good, and the lease with it.
-    pub(super) fn lose(&self, why: MembershipLostError) -> PostgresError {
-        self.lease.end();
+    pub(super) fn mark_lost(&self, why: MembershipLostError) -> PostgresError {
+        self.membership.end();
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
             lost.get_or_insert_with(|| why.clone());
@@ -218,12 +218,12 @@ impl Instance {
         PostgresError::Lost(why)
     }
 
-    pub(super) fn is_lost(&self) -> Option<MembershipLostError> {
+    pub(super) fn membership_error(&self) -> Option<MembershipLostError> {
         self.lost.borrow().clone()
     }
 
     /// The connection for questions that change no decision.
-    async fn reading(&self) -> Result<Arc<Connection>, PostgresError> {
+    async fn read_connection(&self) -> Result<Arc<Connection>, PostgresError> {
         let mut slot = self.reading.lock().await;
         if let Some(connection) = &*slot
             && !connection.client().is_closed()
@@ -237,19 +237,19 @@ impl Instance {
     }
 
     /// Reads rows of the store. `$$` in the question stands for the schema.
-    pub(super) async fn rows(
+    pub(super) async fn query_rows(
         &self,
         question: &str,
         with: &[&(dyn tokio_postgres::types::ToSql + Sync)],
     ) -> Result<Vec<tokio_postgres::Row>, PostgresError> {
-        let question = self.named(question);
-        let connection = self.reading().await?;
-        match connection.read(&question, with).await {
+        let question = self.with_schema(question);
+        let connection = self.read_connection().await?;
+        match connection.query(&question, with).await {
             Ok(rows) => return Ok(rows),
             Err(StatementError::Lost(_)) => *self.reading.lock().await = None,
             Err(refused) => return Err(refused.into()),
         }
         // A long idle connection may have been closed, so connect anew once.
-        Ok(self.reading().await?.read(&question, with).await?)
+        Ok(self.read_connection().await?.query(&question, with).await?)
     }
 }

@@ -7,9 +7,9 @@ use tokio_postgres::Error;
 
 use super::{
     connect::{Connection, ConnectionPurpose, StatementError},
-    copied::{ImportRecord, copied},
+    copied::{ImportRecord, read_record},
     copying::{ImportHeader, ImportTransaction},
-    migrate::{FORMAT, LOCK_IF_FREE, UNLOCK, climb, found},
+    migrate::{FORMAT, LOCK_IF_FREE, UNLOCK, find_store, upgrade},
     place::{PostgresConfig, UnusableDatabaseError},
     unavailable::PostgresError,
 };
@@ -44,22 +44,22 @@ impl ImportLock {
     /// The database is not fit for a store, or another process makes one there at this moment.
     pub async fn open(place: &PostgresConfig) -> Result<Self, UnusableDatabaseError> {
         let connection = Connection::open(place, ConnectionPurpose::Setup, "migrate").await?;
-        connection.check_followed(place).await?;
+        connection.check_replication(place).await?;
         let free = connection.client().query_one(LOCK_IF_FREE, &[&&*place.schema]).await;
-        let free = free.map_err(|error| place.failed(&error))?;
+        let free = free.map_err(|error| place.connect_error(&error))?;
         let intake = Self { connection, place: place.clone() };
         if free.get(0) {
             return Ok(intake);
         }
-        Err(intake.failed("another command makes a store there, or moves one there, at this moment"))
+        Err(intake.schema_error("another command makes a store there, or moves one there, at this moment"))
     }
 
     /// # Errors
     /// It cannot be read.
-    pub async fn there(&self) -> Result<SchemaContent, UnusableDatabaseError> {
+    pub async fn content(&self) -> Result<SchemaContent, UnusableDatabaseError> {
         let client = self.connection.client();
-        let copy = copied(client, &self.place).await?;
-        Ok(match (found(client, &self.place).await?, copy) {
+        let copy = read_record(client, &self.place).await?;
+        Ok(match (find_store(client, &self.place).await?, copy) {
             (Some(_), copy) => SchemaContent::Store(copy),
             (None, Some(copy)) => SchemaContent::Copy(copy),
             (None, None) => SchemaContent::Nothing,
@@ -70,12 +70,12 @@ impl ImportLock {
     ///
     /// # Errors
     /// They cannot be made.
-    pub async fn tries(&mut self) -> Result<(), UnusableDatabaseError> {
+    pub async fn dry_run(&mut self) -> Result<(), UnusableDatabaseError> {
         let Self { connection, place } = self;
         let transaction =
-            connection.client_mut().transaction().await.map_err(|error| place.failed(&error))?;
-        tables(&transaction, place).await?;
-        transaction.rollback().await.map_err(|error| place.failed(&error))
+            connection.client_mut().transaction().await.map_err(|error| place.connect_error(&error))?;
+        create_tables(&transaction, place).await?;
+        transaction.rollback().await.map_err(|error| place.connect_error(&error))
     }
 
     /// Copies the store, in place of any earlier copy that is no store yet. The copy is durable when this returns, and
@@ -89,14 +89,16 @@ impl ImportLock {
         fill: impl AsyncFnOnce(&mut ImportTransaction<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { connection, place } = self;
-        let failed = |error: Error| place.failed(&error);
+        let failed = |error: Error| place.connect_error(&error);
         let transaction = connection.client_mut().transaction().await.map_err(failed)?;
-        tables(&transaction, place).await?;
+        create_tables(&transaction, place).await?;
         let mut copying = ImportTransaction::begin(transaction, handed, place).await?;
         fill(&mut copying).await?;
-        copying.end().await?;
-        if self.connection.has_warned() {
-            return Err(self.failed("the server warned of the commit: a standby may not have it").into());
+        copying.commit().await?;
+        if self.connection.take_warning() {
+            return Err(self
+                .schema_error("the server warned of the commit: a standby may not have it")
+                .into());
         }
         Ok(())
     }
@@ -107,11 +109,11 @@ impl ImportLock {
     /// If the copy exists, it is not known whether it is the store now.
     pub async fn finish(&self, id: &str) -> Result<(), UnusableDatabaseError> {
         let question = FINISH.replace("$$", &self.place.schema);
-        let asked = self.connection.ask(&question, &[&id]).await;
+        let asked = self.connection.query_one(&question, &[&id]).await;
         match asked.map(|row| row.get::<_, i64>(0)) {
             Ok(1) => Ok(()),
-            Ok(_) => Err(self.failed("the copy is not there any more")),
-            Err(why) => Err(self.unanswered(why)),
+            Ok(_) => Err(self.schema_error("the copy is not there any more")),
+            Err(why) => Err(self.statement_error(why)),
         }
     }
 
@@ -119,26 +121,26 @@ impl ImportLock {
     /// takes a moment.
     pub async fn close(self) {
         // If it fails, that moment is waited for.
-        self.connection.ask(UNLOCK, &[&&*self.place.schema]).await.ok();
+        self.connection.query_one(UNLOCK, &[&&*self.place.schema]).await.ok();
     }
 
-    fn failed(&self, why: impl ToString) -> UnusableDatabaseError {
+    fn schema_error(&self, why: impl ToString) -> UnusableDatabaseError {
         UnusableDatabaseError::Failed { place: self.place.to_string(), why: why.to_string() }
     }
 
-    fn unanswered(&self, why: StatementError) -> UnusableDatabaseError {
-        self.failed(PostgresError::from(why))
+    fn statement_error(&self, why: StatementError) -> UnusableDatabaseError {
+        self.schema_error(PostgresError::from(why))
     }
 }
 
 /// Schema and tables, empty.
-async fn tables(
+async fn create_tables(
     transaction: &tokio_postgres::Transaction<'_>,
     place: &PostgresConfig,
 ) -> Result<(), UnusableDatabaseError> {
-    let failed = |error: Error| place.failed(&error);
+    let failed = |error: Error| place.connect_error(&error);
     let schema = &place.schema;
-    let from = match copied(transaction.client(), place).await? {
+    let from = match read_record(transaction.client(), place).await? {
         Some(earlier) if earlier.format > FORMAT => {
             let (found, reads) = (earlier.format, FORMAT);
             return Err(UnusableDatabaseError::Newer { place: place.to_string(), found, reads });
@@ -155,7 +157,7 @@ async fn tables(
             0
         }
     };
-    climb(transaction.client(), place, from).await?;
+    upgrade(transaction.client(), place, from).await?;
     if from == 0 {
         transaction.batch_execute(include_str!("sql/moved_in.sql")).await.map_err(failed)?;
     }

@@ -131,7 +131,7 @@ pub(super) struct RequestRow<'i> {
 }
 
 impl AdmitKind {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Claim => "claim",
             Self::Settle => "settle",
@@ -151,20 +151,20 @@ impl DbRequest {
     }
 
     /// The question at this moment: instants become remaining times, because the database does not know our clock.
-    pub(super) fn written(&self, again: bool, longest: i64, now: BootInstant) -> RequestRow<'_> {
+    pub(super) fn to_row(&self, again: bool, longest: i64, now: BootInstant) -> RequestRow<'_> {
         let keys = self.keys().iter().map(ResourceKey::as_str).collect();
         let blank = RequestRow { keys, again, longest, ..RequestRow::default() };
         match self {
             Self::Look { how, claim, name, operation, .. } => {
                 let writing = operation.as_ref().map(|(_, entry)| JournalUpdate::Entry(entry.clone()));
                 let written = RequestRow {
-                    kind: how.word(),
+                    kind: how.as_str(),
                     id: Some(name.to_string()),
                     parent: claim.caller(),
                     era: claim.era.map(|era| era.min(i64::MAX as u64)),
-                    ..blank.of(claim.token, claim.mode)
+                    ..blank.with_token(claim.token, claim.mode)
                 };
-                written.about(operation.as_ref().map(|(right, _)| right).zip(writing.as_ref()))
+                written.with_operation(operation.as_ref().map(|(right, _)| right).zip(writing.as_ref()))
             }
             Self::End { dispatch, ended, at_least, operation } => {
                 let remains = match ended {
@@ -172,18 +172,22 @@ impl DbRequest {
                     DispatchEnd::InDoubt { until } => Some(millis(until.since(now).max(*at_least))),
                 };
                 let id = Some(dispatch.name.to_string());
-                let written =
-                    RequestRow { kind: "end", id, remains, ..blank.of(dispatch.token, dispatch.mode) };
-                written.about(operation.as_ref().map(|(right, writing)| (right, writing)))
+                let written = RequestRow {
+                    kind: "end",
+                    id,
+                    remains,
+                    ..blank.with_token(dispatch.token, dispatch.mode)
+                };
+                written.with_operation(operation.as_ref().map(|(right, writing)| (right, writing)))
             }
             Self::Reserve(right) => {
-                RequestRow { kind: "reserve", ..blank }.about(Some((right, &JournalUpdate::Nothing)))
+                RequestRow { kind: "reserve", ..blank }.with_operation(Some((right, &JournalUpdate::Nothing)))
             }
             Self::Release(right) => {
-                RequestRow { kind: "release", ..blank }.about(Some((right, &JournalUpdate::Nothing)))
+                RequestRow { kind: "release", ..blank }.with_operation(Some((right, &JournalUpdate::Nothing)))
             }
             Self::Write(right, writing) => {
-                RequestRow { kind: "write", ..blank }.about(Some((right, writing)))
+                RequestRow { kind: "write", ..blank }.with_operation(Some((right, writing)))
             }
             Self::Resolve { token, .. } => RequestRow { kind: "resolve", token: Some(*token), ..blank },
             // Without keys it resolves nothing.
@@ -193,11 +197,11 @@ impl DbRequest {
 }
 
 impl RequestRow<'_> {
-    fn of(self, token: Token, mode: Mode) -> Self {
+    fn with_token(self, token: Token, mode: Mode) -> Self {
         Self { token: Some(token), epoch: Some(token.number()), shared: mode == Mode::Shared, ..self }
     }
 
-    fn about(mut self, operation: Option<(&OperationLockId, &JournalUpdate)>) -> Self {
+    fn with_operation(mut self, operation: Option<(&OperationLockId, &JournalUpdate)>) -> Self {
         let Some((right, writing)) = operation else { return self };
         self.operation = Some(format!("\\x{}", right.id));
         self.holder = Some(right.holder().to_string());
@@ -207,7 +211,7 @@ impl RequestRow<'_> {
             JournalUpdate::Entry(entry) => {
                 self.writing = Some("entry");
                 self.entry = Some(serde_json::to_string(entry).expect("plain fields serialise"));
-                self.ends = ends(entry);
+                self.ends = expires_at(entry);
                 if let State::Done { answer: Some(StoredResponse { body: Some(body), .. }), .. } =
                     &entry.state
                 {
@@ -221,7 +225,7 @@ impl RequestRow<'_> {
 }
 
 /// When it may be forgotten: seconds of the store's time.
-pub(super) fn ends(entry: &JournalEntry) -> Option<i64> {
+pub(super) fn expires_at(entry: &JournalEntry) -> Option<i64> {
     let end = match entry.state {
         State::Admitted => return None,
         State::Done { at, .. } | State::Resolved { at, .. } => at.saturating_add(entry.keep),
@@ -230,7 +234,7 @@ pub(super) fn ends(entry: &JournalEntry) -> Option<i64> {
 }
 
 /// All keys of a batch, sorted by their bytes, without duplicates.
-pub(super) fn keys_of<'i>(items: impl Iterator<Item = &'i DbRequest>) -> Vec<&'i str> {
+pub(super) fn distinct_keys<'i>(items: impl Iterator<Item = &'i DbRequest>) -> Vec<&'i str> {
     let keys: BTreeSet<&str> = items.flat_map(DbRequest::keys).map(ResourceKey::as_str).collect();
     keys.into_iter().collect()
 }

@@ -16,8 +16,8 @@ impl PostgresStore {
     /// It cannot be read.
     pub async fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, PostgresError> {
         let question = "SELECT id, entry, body FROM $$.operation WHERE id = $1";
-        let rows = self.instance.rows(question, &[&id.bytes().as_slice()]).await?;
-        rows.first().map(|row| read(row).map(|(_, entry)| entry)).transpose()
+        let rows = self.instance.query_rows(question, &[&id.as_bytes().as_slice()]).await?;
+        rows.first().map(|row| parse_row(row).map(|(_, entry)| entry)).transpose()
     }
 
     /// Operations with an unknown outcome that nobody has reserved.
@@ -28,19 +28,19 @@ impl PostgresStore {
         let question = format!(
             "SELECT id, entry, body FROM $$.operation o WHERE ends IS NULL AND {FREE} ORDER BY id LIMIT $1"
         );
-        let rows = self.instance.rows(&question, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
-        rows.iter().map(read).collect()
+        let rows = self.instance.query_rows(&question, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
+        rows.iter().map(parse_row).collect()
     }
 
     /// The number of those, `most` at most.
     ///
     /// # Errors
     /// They cannot be counted.
-    pub async fn unknown(&self, most: usize) -> Result<usize, PostgresError> {
+    pub async fn count_unknown(&self, most: usize) -> Result<usize, PostgresError> {
         let question = format!(
             "SELECT count(*) FROM (SELECT FROM $$.operation o WHERE ends IS NULL AND {FREE} LIMIT $1) AS open"
         );
-        let rows = self.instance.rows(&question, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
+        let rows = self.instance.query_rows(&question, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
         let count = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
         Ok(usize::try_from(count).unwrap_or_default())
     }
@@ -49,23 +49,23 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn by_reference(
+    pub async fn find_by_reference(
         &self,
         reference: &str,
     ) -> Result<Option<(OperationId, JournalEntry)>, PostgresError> {
         let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
         let question =
             "SELECT id, entry, body FROM $$.operation WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 1";
-        let range = (first.bytes().as_slice(), last.bytes().as_slice());
-        let rows = self.instance.rows(question, &[&range.0, &range.1]).await?;
-        rows.first().map(read).transpose()
+        let range = (first.as_bytes().as_slice(), last.as_bytes().as_slice());
+        let rows = self.instance.query_rows(question, &[&range.0, &range.1]).await?;
+        rows.first().map(parse_row).transpose()
     }
 }
 
-fn read(row: &Row) -> Result<(OperationId, JournalEntry), PostgresError> {
+fn parse_row(row: &Row) -> Result<(OperationId, JournalEntry), PostgresError> {
     let damaged = || PostgresError::Refused("an operation is damaged".into());
     let id: &[u8] = row.get(0);
-    let id = OperationId::of(id.try_into().map_err(|_| damaged())?);
+    let id = OperationId::from_bytes(id.try_into().map_err(|_| damaged())?);
     let mut entry: JournalEntry = serde_json::from_str(row.get(1)).map_err(|_| damaged())?;
     let body: Option<&[u8]> = row.get(2);
     if let (State::Done { answer: Some(kept), .. }, Some(body)) = (&mut entry.state, body) {

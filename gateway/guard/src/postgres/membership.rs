@@ -63,12 +63,12 @@ pub struct SweepStats {
 }
 
 impl GuardMembership {
-    pub fn until(&self) -> BootInstant {
+    pub fn expires_at(&self) -> BootInstant {
         BootInstant::from_nanos(self.0.load(Ordering::SeqCst))
     }
 
-    pub fn holds(&self, now: BootInstant) -> bool {
-        now < self.until()
+    pub fn is_valid(&self, now: BootInstant) -> bool {
+        now < self.expires_at()
     }
 
     /// Moves the end forward only, because renewals may arrive out of order.

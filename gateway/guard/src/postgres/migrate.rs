@@ -4,7 +4,7 @@ use tokio_postgres::{Client, Error};
 
 use super::{
     connect::{Connection, ConnectionPurpose},
-    copied::copied,
+    copied::read_record,
     place::{PostgresConfig, UnusableDatabaseError},
 };
 use crate::store::StoreIdentity;
@@ -37,23 +37,23 @@ pub(super) async fn init(
     floor: u64,
 ) -> Result<(), UnusableDatabaseError> {
     let mut connection = Connection::open(place, ConnectionPurpose::Setup, "init").await?;
-    connection.check_followed(place).await?;
-    let failed = |error: Error| place.failed(&error);
+    connection.check_replication(place).await?;
+    let failed = |error: Error| place.connect_error(&error);
     let floor = i64::try_from(floor).map_err(|_| UnusableDatabaseError::Failed {
         place: place.to_string(),
         why: "a floor is below 2^63".into(),
     })?;
     let transaction = connection.client_mut().transaction().await.map_err(failed)?;
     transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
-    if found(transaction.client(), place).await?.is_some() {
+    if find_store(transaction.client(), place).await?.is_some() {
         return Err(UnusableDatabaseError::Exists { place: place.to_string() });
     }
-    if let Some(copied) = copied(transaction.client(), place).await? {
-        return Err(copied.unfinished(place));
+    if let Some(copied) = read_record(transaction.client(), place).await? {
+        return Err(copied.into_error(place));
     }
     let schema = format!("CREATE SCHEMA IF NOT EXISTS {}", place.schema);
     transaction.batch_execute(&schema).await.map_err(failed)?;
-    climb(transaction.client(), place, 0).await?;
+    upgrade(transaction.client(), place, 0).await?;
     transaction
         .execute(
             &format!(
@@ -71,16 +71,16 @@ pub(super) async fn init(
 /// The identity of the store. An older format is first brought up to ours.
 pub(super) async fn open(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
     let mut connection = Connection::open(place, ConnectionPurpose::Setup, "open").await?;
-    let Some((mut format, identity)) = found(connection.client(), place).await? else {
-        return Err(missing(connection.client(), place).await?);
+    let Some((mut format, identity)) = find_store(connection.client(), place).await? else {
+        return Err(missing_error(connection.client(), place).await?);
     };
     if format < FORMAT {
-        let failed = |error: Error| place.failed(&error);
+        let failed = |error: Error| place.connect_error(&error);
         let transaction = connection.client_mut().transaction().await.map_err(failed)?;
         transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
         let gone = || UnusableDatabaseError::Missing { place: place.to_string() };
-        format = found(transaction.client(), place).await?.ok_or_else(gone)?.0;
-        climb(transaction.client(), place, format).await?;
+        format = find_store(transaction.client(), place).await?.ok_or_else(gone)?.0;
+        upgrade(transaction.client(), place, format).await?;
         let told = format!("UPDATE {}.store SET format = greatest(format, $1)", place.schema);
         transaction.execute(&told, &[&(FORMAT as i32)]).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
@@ -94,9 +94,9 @@ pub(super) async fn open(place: &PostgresConfig) -> Result<StoreIdentity, Unusab
 /// The identity of the store. Changes nothing.
 pub(super) async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
     let connection = Connection::open(place, ConnectionPurpose::Setup, "inspect").await?;
-    connection.check_followed(place).await?;
-    match found(connection.client(), place).await? {
-        None => Err(missing(connection.client(), place).await?),
+    connection.check_replication(place).await?;
+    match find_store(connection.client(), place).await? {
+        None => Err(missing_error(connection.client(), place).await?),
         Some((format, _)) if format > FORMAT => {
             Err(UnusableDatabaseError::Newer { place: place.to_string(), found: format, reads: FORMAT })
         }
@@ -105,21 +105,21 @@ pub(super) async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, Unu
 }
 
 /// The error for a missing store, which depends on what is there instead.
-async fn missing(
+async fn missing_error(
     client: &Client,
     place: &PostgresConfig,
 ) -> Result<UnusableDatabaseError, UnusableDatabaseError> {
     let missing = UnusableDatabaseError::Missing { place: place.to_string() };
-    Ok(copied(client, place).await?.map_or(missing, |copied| copied.unfinished(place)))
+    Ok(read_record(client, place).await?.map_or(missing, |copied| copied.into_error(place)))
 }
 
 /// Does all steps above this format, in the transaction that the caller has begun.
-pub(super) async fn climb(
+pub(super) async fn upgrade(
     client: &Client,
     place: &PostgresConfig,
     from: u32,
 ) -> Result<(), UnusableDatabaseError> {
-    let failed = |error: Error| place.failed(&error);
+    let failed = |error: Error| place.connect_error(&error);
     let schema = format!("SET LOCAL search_path = {}", place.schema);
     client.batch_execute(&schema).await.map_err(failed)?;
     for step in STEPS.iter().skip(from as usize) {
@@ -131,11 +131,11 @@ pub(super) async fn climb(
 }
 
 /// Format and identity of a store; `None` if there is none.
-pub(super) async fn found(
+pub(super) async fn find_store(
     client: &Client,
     place: &PostgresConfig,
 ) -> Result<Option<(u32, StoreIdentity)>, UnusableDatabaseError> {
-    let failed = |error: Error| place.failed(&error);
+    let failed = |error: Error| place.connect_error(&error);
     let table = format!("{}.store", place.schema);
     let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;
     if !there.get::<_, bool>(0) {

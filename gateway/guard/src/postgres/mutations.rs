@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     backlog::PendingReply,
-    connect::in_millis,
+    connect::after_millis,
     instance::PostgresStore,
     item::{AdmitKind, DbReply, DbRequest},
     look::{AdmitReply, DispatchName, InFlightDispatch},
@@ -37,7 +37,7 @@ impl PostgresStore {
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
-        self.look(AdmitKind::Claim, claim, name, operation).await
+        self.request_admission(AdmitKind::Claim, claim, name, operation).await
     }
 
     /// A later look after a wait, under the same name.
@@ -50,18 +50,22 @@ impl PostgresStore {
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
-        self.look(AdmitKind::Settle, claim, name, operation).await
+        self.request_admission(AdmitKind::Settle, claim, name, operation).await
     }
 
     /// Raises marks and registers the dispatch even if its token is stale.
     ///
     /// # Errors
     /// As [`Postgres::admit`].
-    pub async fn let_pass(&self, claim: &Claim, name: DispatchName) -> Result<AdmitReply, PostgresError> {
-        self.look(AdmitKind::Pass, claim, name, None).await
+    pub async fn admit_unchecked(
+        &self,
+        claim: &Claim,
+        name: DispatchName,
+    ) -> Result<AdmitReply, PostgresError> {
+        self.request_admission(AdmitKind::Pass, claim, name, None).await
     }
 
-    async fn look(
+    async fn request_admission(
         &self,
         how: AdmitKind,
         claim: &Claim,
@@ -69,12 +73,13 @@ impl PostgresStore {
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
         let since = self.instance.clock.now();
-        let bells: Vec<_> = claim.keys.iter().map(|key| self.instance.wakes.bell(key.as_str())).collect();
-        let operation = operation.map(|(held, entry)| (held.right.clone(), Box::new(entry.clone())));
-        let in_hand = self.instance.names.take(name.0);
+        let bells: Vec<_> =
+            claim.keys.iter().map(|key| self.instance.notifiers.subscribe(key.as_str())).collect();
+        let operation = operation.map(|(held, entry)| (held.id.clone(), Box::new(entry.clone())));
+        let in_hand = self.instance.names.register(name.0);
         let question =
             DbRequest::Look { how, claim: claim.clone(), name, in_hand: in_hand.clone(), operation };
-        let answer = self.ask(question).await?;
+        let answer = self.request(question).await?;
         let now = self.instance.clock.now();
         let refused = match answer {
             DbReply::Running => {
@@ -88,17 +93,19 @@ impl PostgresStore {
                 let bell = bell.ok_or_else(|| PostgresError::Refused("a claim without keys waits".into()))?;
                 return Ok(AdmitReply::Wait {
                     told: changed(bell),
-                    doubt: left.map(|left| in_millis(now, left).since(now)),
+                    doubt: left.map(|left| after_millis(now, left).since(now)),
                 });
             }
             DbReply::NotHeld => return Ok(AdmitReply::NotHeld),
-            DbReply::Closed { left } => AdmitError::Quarantine { until: in_millis(now, left) },
+            DbReply::Closed { left } => AdmitError::Quarantine { until: after_millis(now, left) },
             DbReply::Future { epoch } => AdmitError::Future { highest: epoch },
             DbReply::Floor { epoch } => AdmitError::Floor { floor: epoch },
             DbReply::Recovered { epoch } => AdmitError::Recovered { epoch },
             DbReply::Stale { token } => AdmitError::Stale { newest: token },
             DbReply::Duplicate { token } => AdmitError::Duplicate { newest: token },
-            other @ (DbReply::Dead | DbReply::Done | DbReply::None) => return Err(self.unexpected(&other)),
+            other @ (DbReply::Dead | DbReply::Done | DbReply::None) => {
+                return Err(self.unexpected_reply(&other));
+            }
         };
         Ok(AdmitReply::Rejected(refused))
     }
@@ -107,7 +114,7 @@ impl PostgresStore {
     pub fn end(&self, dispatch: &InFlightDispatch, ended: DispatchEnd) {
         let dispatch = dispatch.clone();
         let end = DbRequest::End { dispatch, ended, at_least: Duration::ZERO, operation: None };
-        self.instance.backlog.tell(end);
+        self.instance.requests.enqueue_detached(end);
     }
 
     /// The dispatch is over, with this outcome of its operation, which is durable when this returns. The same
@@ -122,9 +129,9 @@ impl PostgresStore {
         held: PostgresOperationLock,
         writing: JournalUpdate,
     ) -> Result<WriteOutcome, PostgresError> {
-        let operation = Some((held.spent(), writing));
+        let operation = Some((held.into_id(), writing));
         let dispatch = dispatch.clone();
-        self.written(DbRequest::End { dispatch, ended, at_least: Duration::ZERO, operation }).await
+        self.request_write(DbRequest::End { dispatch, ended, at_least: Duration::ZERO, operation }).await
     }
 
     /// Takes the right to decide over an operation, if it is free.
@@ -132,15 +139,15 @@ impl PostgresStore {
     /// # Errors
     /// The right was not taken, or is given back in the background.
     pub async fn reserve(&self, id: OperationId) -> Result<ReserveReply, PostgresError> {
-        let bell = self.instance.wakes.bell(&id.to_string());
+        let bell = self.instance.notifiers.subscribe(&id.to_string());
         let right = OperationLockId::new(id, self.instance.guid(), &self.instance.names);
-        match self.ask(DbRequest::Reserve(right.clone())).await? {
+        match self.request(DbRequest::Reserve(right.clone())).await? {
             DbReply::Done => {
-                let back: Arc<dyn ReleaseLock> = self.instance.backlog.clone();
+                let back: Arc<dyn ReleaseLock> = self.instance.requests.clone();
                 Ok(ReserveReply::Acquired(PostgresOperationLock::new(right, back)))
             }
             DbReply::Wait { .. } => Ok(ReserveReply::Held(changed(bell))),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_reply(&other)),
         }
     }
 
@@ -153,14 +160,14 @@ impl PostgresStore {
         held: &PostgresOperationLock,
         writing: JournalUpdate,
     ) -> Result<WriteOutcome, PostgresError> {
-        self.written(DbRequest::Write(held.right.clone(), writing)).await
+        self.request_write(DbRequest::Write(held.id.clone(), writing)).await
     }
 
-    async fn written(&self, item: DbRequest) -> Result<WriteOutcome, PostgresError> {
-        match self.ask(item).await? {
+    async fn request_write(&self, item: DbRequest) -> Result<WriteOutcome, PostgresError> {
+        match self.request(item).await? {
             DbReply::Done => Ok(WriteOutcome::Durable),
             DbReply::NotHeld => Ok(WriteOutcome::NotHeld),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_reply(&other)),
         }
     }
 
@@ -169,26 +176,26 @@ impl PostgresStore {
     /// # Errors
     /// It is not known to be written.
     pub async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, PostgresError> {
-        let answer = self.ask(DbRequest::Resolve { keys: keys.into(), token }).await?;
+        let answer = self.request(DbRequest::Resolve { keys: keys.into(), token }).await?;
         Ok(answer == DbReply::Done)
     }
 
     /// Asks, and waits no longer than a dispatch could still be sent: a client waits for it.
-    async fn ask(&self, item: DbRequest) -> Result<DbReply, PostgresError> {
-        if let Some(lost) = self.instance.is_lost() {
+    async fn request(&self, item: DbRequest) -> Result<DbReply, PostgresError> {
+        if let Some(lost) = self.instance.membership_error() {
             return Err(PostgresError::Lost(lost));
         }
-        match timeout(self.instance.terms.send_within, self.instance.backlog.ask(item)).await {
+        match timeout(self.instance.terms.send_within, self.instance.requests.enqueue(item)).await {
             Err(_) => Err(PostgresError::Timeout),
             Ok(Err(_gone)) => Err(PostgresError::Unreachable("this guard is leaving".into())),
             // Taken and returned in one step, so that the answer is not lost in between.
-            Ok(Ok(answer)) => answer.map(PendingReply::heard),
+            Ok(Ok(answer)) => answer.map(PendingReply::accept),
         }
     }
 
-    fn unexpected(&self, answer: &DbReply) -> PostgresError {
+    fn unexpected_reply(&self, answer: &DbReply) -> PostgresError {
         match answer {
-            DbReply::Dead => self.instance.lose(MembershipLostError::Dead),
+            DbReply::Dead => self.instance.mark_lost(MembershipLostError::Dead),
             other => PostgresError::Refused(format!("it answered {other:?}")),
         }
     }

@@ -24,7 +24,7 @@ pub enum UnusableDatabaseError {
     Url(String),
     #[error(
         "{place} has no store of a guard; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
-        again::command(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
+        again::command_line(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Missing { place: String },
     #[error("{place} has a store of a guard already")]
@@ -32,7 +32,7 @@ pub enum UnusableDatabaseError {
     #[error(
         "{place} has a copy of the store in {from} that is no store yet: run `{}` again; or, where the guard went on with \
          that file, drop the schema",
-        again::command(again::CommandTarget::Guard, &format!("guard migrate --from redb:{from} --to postgres"))
+        again::command_line(again::CommandTarget::Guard, &format!("guard migrate --from redb:{from} --to postgres"))
     )]
     Unfinished { place: String, from: String },
     #[error("{place} is of format {found}, this build reads up to {reads}; upgrade the guard")]
@@ -85,7 +85,7 @@ impl PostgresConfig {
         if schema.is_empty() || schema.len() > 63 || !schema.chars().all(plain) {
             return Err(bad(format!("`{schema}` is no plain name of a schema: a-z, 0-9 and _")));
         }
-        let mut config: Config = url.trim().parse().map_err(|error| bad(described(&error)))?;
+        let mut config: Config = url.trim().parse().map_err(|error| bad(error_text(&error)))?;
         if config.get_hosts().is_empty() {
             return Err(bad("it names no host".into()));
         }
@@ -99,12 +99,12 @@ impl PostgresConfig {
         config.keepalives_idle(IDLE);
         config.keepalives_interval(PROBE);
         config.keepalives_retries(PROBES);
-        let shown = shown(&config, schema).into();
+        let shown = display_text(&config, schema).into();
         Ok(Self { config, tls, schema: schema.into(), shown })
     }
 
-    pub(super) fn failed(&self, error: &tokio_postgres::Error) -> UnusableDatabaseError {
-        let (place, why) = (self.to_string(), described(error));
+    pub(super) fn connect_error(&self, error: &tokio_postgres::Error) -> UnusableDatabaseError {
+        let (place, why) = (self.to_string(), error_text(error));
         match error.as_db_error() {
             Some(_) => UnusableDatabaseError::Failed { place, why },
             None => UnusableDatabaseError::Unreachable { place, why },
@@ -113,7 +113,7 @@ impl PostgresConfig {
 }
 
 /// The text of an error with its causes, which the library leaves out.
-pub(super) fn described(error: &tokio_postgres::Error) -> String {
+pub(super) fn error_text(error: &tokio_postgres::Error) -> String {
     let mut said = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(deeper) = cause {
@@ -123,7 +123,7 @@ pub(super) fn described(error: &tokio_postgres::Error) -> String {
     said
 }
 
-fn shown(config: &Config, schema: &str) -> String {
+fn display_text(config: &Config, schema: &str) -> String {
     let ports = config.get_ports();
     let host = |(at, host): (usize, &Host)| {
         let port = ports.get(at).or(ports.first()).copied().unwrap_or(5432);

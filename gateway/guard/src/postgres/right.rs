@@ -12,9 +12,9 @@ use super::{
 
 /// The right to decide over an operation, valid for all guards of the store. It is given back when it is dropped.
 pub struct PostgresOperationLock {
-    pub(super) right: OperationLockId,
+    pub(super) id: OperationLockId,
     /// The receiver when it is given back.
-    back: Option<Arc<dyn ReleaseLock>>,
+    releaser: Option<Arc<dyn ReleaseLock>>,
 }
 
 /// Takes rights back, in the background.
@@ -46,7 +46,7 @@ pub enum WriteOutcome {
 
 impl OperationLockId {
     pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<NameRegistry>) -> Self {
-        Self { id, holder: Arc::new(names.take(holder)) }
+        Self { id, holder: Arc::new(names.register(holder)) }
     }
 
     pub(super) fn holder(&self) -> Guid {
@@ -56,24 +56,24 @@ impl OperationLockId {
 
 impl PostgresOperationLock {
     pub(super) fn new(right: OperationLockId, back: Arc<dyn ReleaseLock>) -> Self {
-        Self { right, back: Some(back) }
+        Self { id: right, releaser: Some(back) }
     }
 
     pub fn id(&self) -> OperationId {
-        self.right.id
+        self.id.id
     }
 
     /// The caller's next statement gives the right back.
-    pub(super) fn spent(mut self) -> OperationLockId {
-        drop(mem::take(&mut self.back));
-        self.right.clone()
+    pub(super) fn into_id(mut self) -> OperationLockId {
+        drop(mem::take(&mut self.releaser));
+        self.id.clone()
     }
 }
 
 impl Drop for PostgresOperationLock {
     fn drop(&mut self) {
-        if let Some(back) = self.back.take() {
-            back.release(self.right.clone());
+        if let Some(back) = self.releaser.take() {
+            back.release(self.id.clone());
         }
     }
 }

@@ -34,7 +34,13 @@ impl ClockSamples {
         (self.tick, now.since(self.answered))
     }
 
-    pub(super) fn beaten(&mut self, sent: BootInstant, answered: BootInstant, time: i64, tick: i64) {
+    pub(super) fn record_heartbeat(
+        &mut self,
+        sent: BootInstant,
+        answered: BootInstant,
+        time: i64,
+        tick: i64,
+    ) {
         *self = Self { before: self.sent, sent, answered, time, tick };
     }
 
@@ -57,7 +63,7 @@ impl ClockSamples {
     }
 
     /// A moment of the store's time on our clock; never earlier than the true one.
-    pub(super) fn on_our_clock(&self, time: i64) -> BootInstant {
+    pub(super) fn local_instant(&self, time: i64) -> BootInstant {
         match u64::try_from(time - self.time) {
             Ok(ahead) => self.answered + Duration::from_millis(ahead),
             Err(_) => self.answered - Duration::from_millis((time - self.time).unsigned_abs()),
@@ -88,7 +94,7 @@ mod tests {
                 self.time += i64::try_from(passed.as_millis()).expect("short");
                 self.tick += 1;
             }
-            guard.beaten(now, now + takes, self.time, self.tick);
+            guard.record_heartbeat(now, now + takes, self.time, self.tick);
         }
     }
 

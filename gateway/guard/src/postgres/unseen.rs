@@ -47,32 +47,34 @@ impl UnseenDoubts {
         let known = place.clone().filter(|place| self.watch.endpoints.contains(&place.endpoint));
         let places = match known {
             Some(place) => vec![place],
-            None => self.watch.endpoints.iter().map(|endpoint| DispatchTarget::endpoint(endpoint)).collect(),
+            None => {
+                self.watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint)).collect()
+            }
         };
         let unseen = UnseenTime::new(places, left, since);
         self.doubts.insert(dispatch.name.0, UnseenDoubt { dispatch: dispatch.clone(), place, unseen });
     }
 
     /// The places that have to be asked now. The answers of all others are forgotten.
-    pub(super) fn asked(&mut self) -> Vec<DispatchTarget> {
+    pub(super) fn targets_to_probe(&mut self) -> Vec<DispatchTarget> {
         let all: BTreeSet<&DispatchTarget> =
             self.doubts.values().flat_map(|doubt| doubt.unseen.places()).collect();
         let asked: Vec<DispatchTarget> = all.into_iter().cloned().collect();
-        self.answers.keep(|place| asked.contains(place));
+        self.answers.retain(|place| asked.contains(place));
         asked
     }
 
     /// Takes an answer, and gives out the dispatches that are over with it.
-    pub(super) fn answered(
+    pub(super) fn record_alive(
         &mut self,
         place: &DispatchTarget,
         answer: LivenessAnswer,
     ) -> Vec<InFlightDispatch> {
-        let Some(span) = self.answers.take(place, answer, &self.watch) else { return Vec::new() };
+        let Some(span) = self.answers.record(place, answer, &self.watch) else { return Vec::new() };
         self.doubts.values_mut().for_each(|doubt| {
-            doubt.unseen.saw(place, span);
+            doubt.unseen.record(place, span);
         });
-        let over = self.doubts.extract_if(|_, doubt| doubt.unseen.left().is_zero());
+        let over = self.doubts.extract_if(|_, doubt| doubt.unseen.remaining().is_zero());
         over.map(|(_, doubt)| doubt.dispatch).collect()
     }
 
@@ -81,17 +83,17 @@ impl UnseenDoubts {
     }
 
     /// A question was not answered. True if the one before it was, or was the first.
-    pub(super) fn missed(&mut self, place: &DispatchTarget) -> bool {
-        self.answers.missed(place)
+    pub(super) fn record_silent(&mut self, place: &DispatchTarget) -> bool {
+        self.answers.record_missed(place)
     }
 
     /// How many doubts there are for which no time passes.
-    pub(super) fn silent(&self) -> usize {
-        self.doubts.values().filter(|doubt| self.waits_in_vain(doubt)).count()
+    pub(super) fn silent_count(&self) -> usize {
+        self.doubts.values().filter(|doubt| self.is_stalled(doubt)).count()
     }
 
     /// Where the dispatch of this token was sent, if that is known.
-    pub(super) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+    pub(super) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         let is_it = |doubt: &&UnseenDoubt| {
             doubt.dispatch.token == token && doubt.dispatch.keys.iter().any(|key| keys.contains(key))
         };
@@ -99,21 +101,21 @@ impl UnseenDoubts {
     }
 
     /// Where the dispatch of this name was sent, and whether no time passes for it. `None` if it is not one of these.
-    pub(super) fn of_name(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
+    pub(super) fn find(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
         let (_, doubt) = self.doubts.iter().find(|(id, _)| id.to_string() == name)?;
-        Some((doubt.place.clone(), self.waits_in_vain(doubt)))
+        Some((doubt.place.clone(), self.is_stalled(doubt)))
     }
 
     /// The names of all, and how long each still has to be seen.
-    pub(super) fn left(&self) -> impl Iterator<Item = (String, Duration)> {
-        self.doubts.iter().map(|(name, doubt)| (name.to_string(), doubt.unseen.left()))
+    pub(super) fn remaining(&self) -> impl Iterator<Item = (String, Duration)> {
+        self.doubts.iter().map(|(name, doubt)| (name.to_string(), doubt.unseen.remaining()))
     }
 
     pub(super) fn forget(&mut self, gone: &HashSet<String>) {
         self.doubts.retain(|name, _| !gone.contains(&name.to_string()));
     }
 
-    fn waits_in_vain(&self, doubt: &UnseenDoubt) -> bool {
+    fn is_stalled(&self, doubt: &UnseenDoubt) -> bool {
         doubt.unseen.places().any(|place| self.answers.is_silent(place))
     }
 }
@@ -145,29 +147,29 @@ mod tests {
             keys: Arc::new([]),
             token: Token::new(1, 0, 1).expect("small"),
             mode: Mode::Exclusive,
-            _in_hand: Arc::<NameRegistry>::default().take(name),
+            _in_hand: Arc::<NameRegistry>::default().register(name),
         }
     }
 
     #[test]
     fn a_doubt_is_over_when_its_own_endpoint_was_seen_running_for_as_long() {
-        let [one, two] = ["one", "two"].map(DispatchTarget::endpoint);
+        let [one, two] = ["one", "two"].map(DispatchTarget::for_endpoint);
         let endpoints = vec!["one".to_owned(), "two".to_owned()];
-        let mut unseen = UnseenDoubts::new(EndpointWatch { endpoints, every: SECOND });
+        let mut unseen = UnseenDoubts::new(EndpointWatch { endpoints, interval: SECOND });
         let (known, unknown) = (dispatch(), dispatch());
         unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));
         unseen.add(&unknown, None, 2 * SECOND, at(10));
-        assert_eq!(unseen.asked(), [one.clone(), two.clone()]);
+        assert_eq!(unseen.targets_to_probe(), [one.clone(), two.clone()]);
         // Nothing counts for a place that was not asked, or that was silent meanwhile.
         for second in 10..20 {
-            assert!(unseen.answered(&two, answer(second)).is_empty(), "{second}");
+            assert!(unseen.record_alive(&two, answer(second)).is_empty(), "{second}");
         }
-        assert!(unseen.missed(&one));
-        assert_eq!(unseen.silent(), 2);
-        assert!(unseen.answered(&one, answer(20)).is_empty());
-        assert!(unseen.answered(&one, answer(21)).is_empty());
-        let over = unseen.answered(&one, answer(22));
+        assert!(unseen.record_silent(&one));
+        assert_eq!(unseen.silent_count(), 2);
+        assert!(unseen.record_alive(&one, answer(20)).is_empty());
+        assert!(unseen.record_alive(&one, answer(21)).is_empty());
+        let over = unseen.record_alive(&one, answer(22));
         assert_eq!(over.len(), 2, "{over:?}");
-        assert!(unseen.asked().is_empty());
+        assert!(unseen.targets_to_probe().is_empty());
     }
 }

@@ -14,7 +14,7 @@ impl PostgresStore {
     /// It cannot be read.
     pub async fn highest(&self) -> Result<u64, PostgresError> {
         let question = "SELECT greatest((SELECT highest FROM $$.store), (SELECT max(highest) FROM $$.lane))";
-        let rows = self.instance.rows(question, &[]).await?;
+        let rows = self.instance.query_rows(question, &[]).await?;
         let highest = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
         Ok(u64::try_from(highest).unwrap_or_default())
     }
@@ -24,10 +24,10 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn physical(&self) -> Result<String, PostgresError> {
+    pub async fn database_id(&self) -> Result<String, PostgresError> {
         let question = "SELECT system_identifier || '/' || d.oid FROM pg_control_system(), pg_database d
             WHERE d.datname = current_database()";
-        let rows = self.instance.rows(question, &[]).await?;
+        let rows = self.instance.query_rows(question, &[]).await?;
         Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
     }
 
@@ -35,29 +35,30 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<KeyView>, PostgresError> {
+    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, PostgresError> {
         let question =
             "SELECT write, read FROM $$.key WHERE key = $1 AND (write IS NOT NULL OR read IS NOT NULL)";
-        let marks = self.instance.rows(question, &[&key.as_str()]).await?;
+        let marks = self.instance.query_rows(question, &[&key.as_str()]).await?;
         let question = "SELECT id, token, shared, began, over FROM $$.open_work
             WHERE key = $1 AND coalesce(over > (SELECT time FROM $$.store), true) ORDER BY began, id";
-        let work = self.instance.rows(question, &[&key.as_str()]).await?;
+        let work = self.instance.query_rows(question, &[&key.as_str()]).await?;
         if marks.is_empty() && work.is_empty() {
             return Ok(None);
         }
-        let mark = |at| marks.first().and_then(|row| row.get::<_, Option<&str>>(at)).map(token).transpose();
+        let mark =
+            |at| marks.first().and_then(|row| row.get::<_, Option<&str>>(at)).map(parse_token).transpose();
         let mut seen = KeyView { write: mark(0)?, read: mark(1)?, running: Vec::new(), doubts: Vec::new() };
         for row in &work {
-            let (id, mode) = (DispatchId::of(row.get(0)), mode(row.get(2)));
-            let token = token(row.get(1))?;
+            let (id, mode) = (DispatchId::from_name(row.get(0)), mode(row.get(2)));
+            let token = parse_token(row.get(1))?;
             match row.get::<_, Option<i64>>(4) {
                 None => {
-                    let since = self.instance.passed().on_our_clock(row.get(3));
+                    let since = self.instance.clock_samples().local_instant(row.get(3));
                     // The database uses the caller to decide, and does not show it.
                     seen.running.push(RunningDispatch { id, token, mode, since, caller: None });
                 }
                 Some(over) => {
-                    let until = self.instance.passed().on_our_clock(over);
+                    let until = self.instance.clock_samples().local_instant(over);
                     seen.doubts.push(InDoubtDispatch { id, token, mode, until, left: None });
                 }
             }
@@ -77,7 +78,7 @@ impl PostgresStore {
                     AND (token = $2 OR right(token, 18) = '-ffffffff-ffffffff'))
             OR EXISTS (SELECT FROM $$.store WHERE closed_until > time OR closed_why IS NOT NULL)";
         let keys: Vec<&str> = keys.iter().map(ResourceKey::as_str).collect();
-        let rows = self.instance.rows(question, &[&keys, &token.to_string()]).await?;
+        let rows = self.instance.query_rows(question, &[&keys, &token.to_string()]).await?;
         Ok(rows.first().is_none_or(|row| row.get(0)))
     }
 
@@ -89,17 +90,17 @@ impl PostgresStore {
         let question =
             "SELECT token, shared, max(over), array_agg(key ORDER BY key), id FROM $$.open_work, $$.store
             WHERE over > time GROUP BY id, token, shared ORDER BY 3, 1";
-        let rows = self.instance.rows(question, &[]).await?;
+        let rows = self.instance.query_rows(question, &[]).await?;
         let doubt = |row: &Row| {
             let keys: Vec<&str> = row.get(3);
-            let (place, silent) = self.unseen(row.get(4)).unwrap_or_default();
+            let (place, silent) = self.find_unseen(row.get(4)).unwrap_or_default();
             Ok(InDoubtExecution {
-                token: token(row.get(0))?,
+                token: parse_token(row.get(0))?,
                 mode: mode(row.get(1)),
-                until: self.instance.passed().on_our_clock(row.get(2)),
+                until: self.instance.clock_samples().local_instant(row.get(2)),
                 place,
                 silent,
-                keys: keys.into_iter().map(parsed).collect::<Result<_, _>>()?,
+                keys: keys.into_iter().map(parse_key).collect::<Result<_, _>>()?,
             })
         };
         rows.iter().map(doubt).collect()
@@ -114,16 +115,16 @@ impl PostgresStore {
         id: &fencegate_policies::operation::OperationId,
     ) -> Result<bool, PostgresError> {
         let question = "SELECT $$.forget($1)";
-        let rows = self.instance.rows(question, &[&id.bytes().as_slice()]).await?;
+        let rows = self.instance.query_rows(question, &[&id.as_bytes().as_slice()]).await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 }
 
-fn token(text: &str) -> Result<Token, PostgresError> {
+fn parse_token(text: &str) -> Result<Token, PostgresError> {
     Token::parse(text).map_err(|error| PostgresError::Refused(format!("a mark `{text}`: {error}")))
 }
 
-fn parsed(key: &str) -> Result<ResourceKey, PostgresError> {
+fn parse_key(key: &str) -> Result<ResourceKey, PostgresError> {
     ResourceKey::parse(key).map_err(|error| PostgresError::Refused(format!("a key `{key}`: {error}")))
 }
 

@@ -28,20 +28,20 @@ impl KeyNotifiers {
     }
 
     /// Take the bell before the look, so that no change is missed between look and wait.
-    pub(super) fn bell(&self, name: &str) -> OwnedNotified {
-        self.0[at(name)].clone().notified_owned()
+    pub(super) fn subscribe(&self, name: &str) -> OwnedNotified {
+        self.0[slot(name)].clone().notified_owned()
     }
 
-    pub(super) fn ring(&self, name: &str) {
-        self.0[at(name)].notify_waiters();
+    pub(super) fn notify(&self, name: &str) {
+        self.0[slot(name)].notify_waiters();
     }
 
-    pub(super) fn ring_all(&self) {
+    pub(super) fn notify_all(&self) {
         self.0.iter().for_each(|bell| bell.notify_waiters());
     }
 }
 
-fn at(name: &str) -> usize {
+fn slot(name: &str) -> usize {
     let mut hash = DefaultHasher::new();
     name.hash(&mut hash);
     usize::try_from(hash.finish() % BELLS as u64).unwrap_or_default()

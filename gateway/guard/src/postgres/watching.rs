@@ -53,7 +53,7 @@ impl PostgresStore {
     /// [`Postgres::watch`] it ends by the store's time. The database is told in the background.
     ///
     /// `place`: where it was sent, if that is known.
-    pub fn in_doubt(
+    pub fn watch_doubt(
         &self,
         dispatch: &InFlightDispatch,
         place: Option<DispatchTarget>,
@@ -62,52 +62,52 @@ impl PostgresStore {
     ) {
         let at_least = longest + DEAD;
         let ended = DispatchEnd::InDoubt { until: since + longest };
-        let Some(mut unseen) = self.instance.unseen() else { return self.end(dispatch, ended) };
+        let Some(mut unseen) = self.instance.unseen_doubts() else { return self.end(dispatch, ended) };
         let end = DbRequest::End { dispatch: dispatch.clone(), ended, at_least, operation: None };
-        self.instance.backlog.tell(end);
+        self.instance.requests.enqueue_detached(end);
         unseen.add(dispatch, place, longest, since);
     }
 
     /// The places that have to be asked whether they run.
-    pub fn to_ask(&self) -> Vec<DispatchTarget> {
-        self.instance.unseen().map(|mut unseen| unseen.asked()).unwrap_or_default()
+    pub fn targets_to_probe(&self) -> Vec<DispatchTarget> {
+        self.instance.unseen_doubts().map(|mut unseen| unseen.targets_to_probe()).unwrap_or_default()
     }
 
     /// The process at this place has answered. True if the question before was not answered.
-    pub fn seen_running(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
-        let Some(mut unseen) = self.instance.unseen() else { return false };
+    pub fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+        let Some(mut unseen) = self.instance.unseen_doubts() else { return false };
         let was_silent = unseen.is_silent(place);
-        let over = unseen.answered(place, answer);
+        let over = unseen.record_alive(place, answer);
         drop(unseen);
         over.iter().for_each(|dispatch| self.end(dispatch, DispatchEnd::Known));
         was_silent
     }
 
     /// A question to this place was not answered. True if the question before was, or was the first.
-    pub fn not_seen(&self, place: &DispatchTarget) -> bool {
-        self.instance.unseen().is_some_and(|mut unseen| unseen.missed(place))
+    pub fn record_silent(&self, place: &DispatchTarget) -> bool {
+        self.instance.unseen_doubts().is_some_and(|mut unseen| unseen.record_silent(place))
     }
 
     /// Where this guard has sent the dispatch of this token, if it is in doubt and that is known.
-    pub fn sent_to(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
-        self.instance.unseen()?.place(keys, token)
+    pub fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+        self.instance.unseen_doubts()?.dispatch_target(keys, token)
     }
 
     /// How many executions of this guard are in doubt for which no time passes, because their endpoint does not answer.
-    pub fn silent(&self) -> usize {
-        self.instance.unseen().map(|unseen| unseen.silent()).unwrap_or_default()
+    pub fn silent_count(&self) -> usize {
+        self.instance.unseen_doubts().map(|unseen| unseen.silent_count()).unwrap_or_default()
     }
 
     /// Where the dispatch of this name was sent, and whether that endpoint is silent. `None` if it is not one of this
     /// guard whose endpoint is asked.
-    pub(super) fn unseen(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
-        self.instance.unseen()?.of_name(name)
+    pub(super) fn find_unseen(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
+        self.instance.unseen_doubts()?.find(name)
     }
 }
 
 impl Instance {
     /// `None` if the endpoints are not asked.
-    fn unseen(&self) -> Option<MutexGuard<'_, UnseenDoubts>> {
+    fn unseen_doubts(&self) -> Option<MutexGuard<'_, UnseenDoubts>> {
         Some(self.unseen.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -120,19 +120,21 @@ impl Instance {
     ///
     /// # Cancellation
     /// As an error.
-    pub(super) async fn prolong(&self, connection: &Connection) -> Result<(), StatementError> {
-        let left = self.unseen().map(|unseen| unseen.left().collect::<Vec<_>>()).unwrap_or_default();
+    pub(super) async fn extend_doubts(&self, connection: &Connection) -> Result<(), StatementError> {
+        let left =
+            self.unseen_doubts().map(|unseen| unseen.remaining().collect::<Vec<_>>()).unwrap_or_default();
         if left.is_empty() {
             return Ok(());
         }
         let (names, left): (Vec<_>, Vec<_>) =
             left.into_iter().map(|(name, left)| (name, millis(left + DEAD))).unzip();
-        let slack = millis(self.passed().unwritten(self.clock.now()));
-        let row = connection.ask(&self.named(PROLONG), &[&self.id, &names, &left, &slack]).await?;
+        let slack = millis(self.clock_samples().unwritten(self.clock.now()));
+        let row =
+            connection.query_one(&self.with_schema(PROLONG), &[&self.id, &names, &left, &slack]).await?;
         let there: HashSet<String> = row.get::<_, Vec<String>>(0).into_iter().collect();
         // Only what was asked about: others may have come meanwhile.
         let gone: HashSet<String> = names.into_iter().filter(|name| !there.contains(name)).collect();
-        if let Some(mut unseen) = self.unseen() {
+        if let Some(mut unseen) = self.unseen_doubts() {
             unseen.forget(&gone);
         }
         Ok(())

@@ -27,7 +27,7 @@ pub struct DispatchId(pub(super) u64);
 
 impl DispatchId {
     /// The id of a dispatch that has a name in a database; for people.
-    pub(crate) fn of(name: &str) -> Self {
+    pub(crate) fn from_name(name: &str) -> Self {
         Self(name.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
     }
 }
@@ -47,17 +47,17 @@ pub struct OpenDispatch {
 impl Claim {
     /// The caller of a callback, if that is of the same tenure.
     pub(crate) fn caller(&self) -> Option<Token> {
-        self.parent.filter(|parent| parent.same_tenure(self.token))
+        self.parent.filter(|parent| parent.same_grant(self.token))
     }
 
     /// Whether it is a callback. It must not wait for operations, because its caller may have them reserved.
-    pub fn is_called(&self) -> bool {
+    pub fn is_callback(&self) -> bool {
         self.parent.is_some()
     }
 }
 
 impl OpenDispatch {
-    pub(super) fn running(claim: &Claim) -> Self {
+    pub(super) fn from_claim(claim: &Claim) -> Self {
         Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None, place: None }
     }
 }

@@ -100,13 +100,13 @@ impl AdmissionTable {
         };
         for (key, epochs) in &remembered.marks {
             register.highest = register.highest.max(epochs.highest());
-            let state = KeyState::recovered(epochs, remembered.floor, now);
+            let state = KeyState::from_epochs(epochs, remembered.floor, now);
             register.keys.insert(key.clone(), state);
             register.unused.push_back((now, key.clone()));
         }
         if let Some(stop) = &remembered.clean_stop {
             for mark in &stop.marks {
-                register.state(&mark.key, now).make_exact(mark.write, mark.read);
+                register.key_state(&mark.key, now).make_exact(mark.write, mark.read);
             }
             for doubt in &stop.doubts {
                 register.inherit(doubt, now);
@@ -126,7 +126,7 @@ impl AdmissionTable {
     /// The claim is refused, and no mark was raised.
     pub fn announce(&mut self, claim: &Claim, now: BootInstant) -> Result<Vec<Change>, AdmitError> {
         let token = claim.token;
-        if !self.is_believed(claim) {
+        if !self.is_plausible(claim) {
             return Err(AdmitError::Future { highest: self.highest });
         }
         for key in claim.keys.iter() {
@@ -139,7 +139,7 @@ impl AdmissionTable {
     }
 
     /// Notes that these changes were handed in at this moment.
-    pub fn handed_in(&mut self, changes: &[Change], moment: CommitSeq) {
+    pub fn record_submitted(&mut self, changes: &[Change], moment: CommitSeq) {
         for change in changes {
             if let Change::Mark { key, .. } | Change::AtWork { key } = change
                 && let Some(state) = self.keys.get_mut(key)
@@ -150,7 +150,7 @@ impl AdmissionTable {
     }
 
     /// The moment that has to be durable before the claim may be sent.
-    pub fn written(&self, claim: &Claim) -> CommitSeq {
+    pub fn required_seq(&self, claim: &Claim) -> CommitSeq {
         let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
         moments.max().unwrap_or_default()
     }
@@ -158,7 +158,7 @@ impl AdmissionTable {
     /// Raises the marks that are below the claim. A token that is not believed, or not above the floor, raises nothing;
     /// that is so even at a guard that only observes, because its marks will be enforced one day.
     pub fn raise(&mut self, claim: &Claim, now: BootInstant) -> Vec<Change> {
-        if !self.is_believed(claim) {
+        if !self.is_plausible(claim) {
             return Vec::new();
         }
         self.highest = self.highest.max(claim.token.number());
@@ -168,14 +168,14 @@ impl AdmissionTable {
         self.era = later.unwrap_or(self.era);
         let mut changes: Vec<Change> = later.map(Change::Era).into_iter().collect();
         for key in claim.keys.iter() {
-            if let Some(change) = self.state(key, now).raise(key, claim.token, claim.mode) {
+            if let Some(change) = self.key_state(key, now).raise(key, claim.token, claim.mode) {
                 changes.push(change);
             }
         }
         changes
     }
 
-    fn is_believed(&self, claim: &Claim) -> bool {
+    fn is_plausible(&self, claim: &Claim) -> bool {
         self.later_era(claim).is_some() || claim.token.number() <= self.highest.saturating_add(LARGEST_JUMP)
     }
 
@@ -194,19 +194,19 @@ impl AdmissionTable {
         claim: &Claim,
         now: BootInstant,
     ) -> Result<(AdmitDecision, Vec<Change>), AdmitError> {
-        if let Some(until) = self.quarantine_of(&claim.keys, now) {
+        if let Some(until) = self.quarantined_until(&claim.keys, now) {
             return Err(AdmitError::Quarantine { until });
         }
         if !failpoint::is_off("rule_second_check") {
             for key in claim.keys.iter() {
-                self.state(key, now).check(claim.token, claim.mode)?;
+                self.key_state(key, now).check(claim.token, claim.mode)?;
             }
         }
         for key in claim.keys.iter() {
-            let state = self.state(key, now);
+            let state = self.key_state(key, now);
             if let Some(Conflict { doubt }) = state.conflict(claim, now) {
                 // Taken under the caller's lock, so that no change is missed between look and wait.
-                return Ok((AdmitDecision::Wait { told: Box::pin(state.told()), doubt }, Vec::new()));
+                return Ok((AdmitDecision::Wait { told: Box::pin(state.subscribe()), doubt }, Vec::new()));
             }
         }
         let (id, at_work) = self.register(claim, now);
@@ -215,14 +215,14 @@ impl AdmissionTable {
 
     /// Registers the claim as in flight, whatever else is. The changes are those of [`Register::settle`].
     pub fn register(&mut self, claim: &Claim, now: BootInstant) -> (DispatchId, Vec<Change>) {
-        let id = self.name();
+        let id = self.next_id();
         for key in claim.keys.iter() {
             let (token, mode, caller) = (claim.token, claim.mode, claim.caller());
             let running = RunningDispatch { id, token, mode, since: now, caller };
-            self.state(key, now).begin(running);
+            self.key_state(key, now).add_running(running);
         }
-        self.open.insert(id, OpenDispatch::running(claim));
-        (id, self.take_up(&claim.keys))
+        self.open.insert(id, OpenDispatch::from_claim(claim));
+        (id, self.mark_active(&claim.keys))
     }
 
     /// Ends the dispatch, and wakes those who wait for its keys.
@@ -234,13 +234,13 @@ impl AdmissionTable {
             }
             DispatchEnd::InDoubt { until } => {
                 self.doubts.insert((until, id));
-                self.open.entry(id).or_insert_with(|| OpenDispatch::running(claim)).until = Some(until);
+                self.open.entry(id).or_insert_with(|| OpenDispatch::from_claim(claim)).until = Some(until);
                 Some(InDoubtDispatch { id, token: claim.token, mode: claim.mode, until, left: None })
             }
         };
         for key in claim.keys.iter() {
-            self.state(key, now).end(id, doubt.clone());
-            self.comes_to_rest(key, now);
+            self.key_state(key, now).end(id, doubt.clone());
+            self.enqueue_resting(key, now);
         }
     }
 
@@ -251,7 +251,7 @@ impl AdmissionTable {
             if let Some(state) = self.keys.get_mut(key) {
                 over.extend(state.resolve(token));
             }
-            self.comes_to_rest(key, now);
+            self.enqueue_resting(key, now);
         }
         for id in &over {
             self.unseen.remove(id);
@@ -278,12 +278,12 @@ impl AdmissionTable {
         self.keys.is_empty()
     }
 
-    pub(super) fn name(&mut self) -> DispatchId {
+    pub(super) fn next_id(&mut self) -> DispatchId {
         self.next += 1;
         DispatchId(self.next)
     }
 
-    pub(super) fn state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut KeyState {
+    pub(super) fn key_state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut KeyState {
         let (floor, unused) = (self.floor, &mut self.unused);
         let state = self.keys.entry(key.clone()).or_insert_with(|| {
             unused.push_back((now, key.clone()));

@@ -28,7 +28,7 @@ impl AdmissionTable {
     /// Begins a round that forgets keys not used since `idle_since`. While there are more than `most` keys, it also
     /// forgets others, the longest unused first. A key is looked at twice at most, because it may have been used since
     /// it came into the line.
-    pub fn round(&self, idle_since: BootInstant, most: usize) -> EvictionPass {
+    pub fn eviction_pass(&self, idle_since: BootInstant, most: usize) -> EvictionPass {
         EvictionPass { idle_since, most, looks: 2 * self.unused.len() }
     }
 
@@ -48,7 +48,7 @@ impl AdmissionTable {
             let Some(state) = self.keys.get_mut(&key) else { continue };
             // A key that was used since the last look stays behind others.
             let spared = state.used > idle_since && !(too_many && state.used <= seen);
-            if spared || state.inherited || !state.is_idle(now) {
+            if spared || state.inherited || !state.prune_and_check_idle(now) {
                 self.unused.push_back((state.used.max(seen), key));
                 continue;
             }
@@ -64,13 +64,13 @@ impl AdmissionTable {
         round.looks -= looked;
         let more = looked == at_once && round.looks > 0;
         if !more {
-            self.give_back();
+            self.shrink();
         }
         EvictionStep { changes, more }
     }
 
     /// Frees memory that a larger number of keys needed before.
-    fn give_back(&mut self) {
+    fn shrink(&mut self) {
         let most = self.keys.len().max(SMALL) * 4;
         if self.keys.capacity() > most {
             self.keys.shrink_to(most / 2);

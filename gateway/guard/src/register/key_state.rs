@@ -53,7 +53,7 @@ impl InDoubtDispatch {
     }
 
     /// When it counts as over, at the earliest.
-    pub fn ends(&self, now: BootInstant) -> BootInstant {
+    pub fn ends_at(&self, now: BootInstant) -> BootInstant {
         self.left.map_or(self.until, |left| now + left)
     }
 }
@@ -91,7 +91,7 @@ struct ActiveWork {
     running: SmallVec<[RunningDispatch; 1]>,
     doubts: Vec<InDoubtDispatch>,
     /// Notified at every change that a request may wait for.
-    told: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 /// Another dispatch is in the way.
@@ -105,18 +105,18 @@ impl Watermark {
         Self { token, exact: true }
     }
 
-    fn recovered(epoch: u64) -> Option<Self> {
+    fn from_epoch(epoch: u64) -> Option<Self> {
         let token = Token::new(epoch, u32::MAX, u32::MAX).ok()?;
         Some(Self { token, exact: false })
     }
 }
 
 /// The marks of writes and of reads, as the next process knows them. `whole`: present after an orderly end.
-pub(crate) fn recovered(
+pub(crate) fn recover_watermarks(
     epochs: &Epochs,
     whole: Option<&KeyWatermarks>,
 ) -> (Option<Watermark>, Option<Watermark>) {
-    let mut record = KeyState::recovered(epochs, 0, BootInstant::from_nanos(0));
+    let mut record = KeyState::from_epochs(epochs, 0, BootInstant::from_nanos(0));
     if let Some(whole) = whole {
         record.make_exact(whole.write, whole.read);
     }
@@ -137,12 +137,12 @@ impl KeyState {
         }
     }
 
-    pub(super) fn recovered(epochs: &Epochs, base: u64, now: BootInstant) -> Self {
+    pub(super) fn from_epochs(epochs: &Epochs, base: u64, now: BootInstant) -> Self {
         let write = epochs
             .write
-            .and_then(Watermark::recovered)
+            .and_then(Watermark::from_epoch)
             .map_or(WriteWatermark::Unseen { base }, WriteWatermark::Seen);
-        let read = epochs.read.and_then(Watermark::recovered).map(Box::new);
+        let read = epochs.read.and_then(Watermark::from_epoch).map(Box::new);
         Self { write, read, ..Self::new(base, now) }
     }
 
@@ -170,7 +170,7 @@ impl KeyState {
 
     /// The first look, before the mark moves.
     pub(super) fn compare(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
-        self.beyond_base(token)?;
+        self.check_base(token)?;
         if let Some(write) = self.write()
             && token <= write.token
         {
@@ -182,11 +182,11 @@ impl KeyState {
                 (true, false) => AdmitError::Recovered { epoch: write.token.number() },
             });
         }
-        self.beyond_readers(token, mode)
+        self.check_readers(token, mode)
     }
 
     /// Checks the base: if a reader began this state, an earlier write up to the base may have been forgotten.
-    fn beyond_base(&self, token: Token) -> Result<(), AdmitError> {
+    fn check_base(&self, token: Token) -> Result<(), AdmitError> {
         match self.write {
             WriteWatermark::Unseen { base } if token.number() <= base => {
                 Err(AdmitError::Floor { floor: base })
@@ -195,7 +195,7 @@ impl KeyState {
         }
     }
 
-    fn beyond_readers(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
+    fn check_readers(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
         match (mode, &self.read) {
             (Mode::Exclusive, Some(read)) if token <= read.token => {
                 Err(AdmitError::Stale { newest: read.token })
@@ -208,7 +208,7 @@ impl KeyState {
     /// tenure cost no write.
     pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<Change> {
         // A mark below the base would mean that nothing above it was ever seen.
-        self.beyond_base(token).ok()?;
+        self.check_base(token).ok()?;
         let before = match mode {
             Mode::Exclusive => self.write(),
             Mode::Shared => self.read(),
@@ -224,27 +224,27 @@ impl KeyState {
             return None;
         }
         // Wakes those who wait with an older token, because they are stale now.
-        self.tell();
+        self.notify();
         Some(Change::Mark { key: key.clone(), epochs: self.epochs() })
     }
 
     /// The second look, in the step that registers. A write needs its own token to be exactly the mark.
     pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
         match (mode, self.write()) {
-            (Mode::Exclusive, Some(write)) if write.token == token => self.beyond_readers(token, mode),
+            (Mode::Exclusive, Some(write)) if write.token == token => self.check_readers(token, mode),
             (Mode::Exclusive, write) => {
                 Err(AdmitError::Stale { newest: write.map_or(token, |mark| mark.token) })
             }
             (Mode::Shared, Some(write)) if token <= write.token => {
                 Err(AdmitError::Stale { newest: write.token })
             }
-            (Mode::Shared, _) => self.beyond_base(token),
+            (Mode::Shared, _) => self.check_base(token),
         }
     }
 }
 
 impl KeyState {
-    pub(super) fn begin(&mut self, running: RunningDispatch) {
+    pub(super) fn add_running(&mut self, running: RunningDispatch) {
         self.work.get_or_insert_default().running.push(running);
     }
 
@@ -253,21 +253,21 @@ impl KeyState {
         let Some(work) = &mut self.work else { return };
         work.running.retain(|running| running.id != id);
         work.doubts.extend(doubt);
-        self.tell();
-        self.put_away();
+        self.notify();
+        self.drop_idle_work();
     }
 
-    pub(super) fn doubt(&mut self, doubt: InDoubtDispatch) {
+    pub(super) fn add_doubt(&mut self, doubt: InDoubtDispatch) {
         self.work.get_or_insert_default().doubts.push(doubt);
     }
 
     /// The doubt is over when its endpoint was seen running for `left`; at zero it is over now.
-    pub(super) fn watch(&mut self, id: DispatchId, left: Duration) {
+    pub(super) fn set_unseen_time(&mut self, id: DispatchId, left: Duration) {
         let Some(work) = &mut self.work else { return };
         if left.is_zero() {
             work.doubts.retain(|doubt| doubt.id != id);
-            self.tell();
-            self.put_away();
+            self.notify();
+            self.drop_idle_work();
             return;
         }
         work.doubts.iter_mut().filter(|doubt| doubt.id == id).for_each(|doubt| doubt.left = Some(left));
@@ -284,8 +284,8 @@ impl KeyState {
     pub(super) fn resolve(&mut self, token: Token) -> Vec<DispatchId> {
         let Some(work) = &mut self.work else { return Vec::new() };
         let over = work.doubts.extract_if(.., |doubt| doubt.token == token).map(|doubt| doubt.id).collect();
-        self.tell();
-        self.put_away();
+        self.notify();
+        self.drop_idle_work();
         over
     }
 
@@ -311,7 +311,7 @@ impl KeyState {
         let beside = |running: &RunningDispatch| both_share(running.mode) || callers.contains(&running.id);
         let running = self.running().iter().any(|running| !beside(running));
         let doubt =
-            self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.ends(now)).max();
+            self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.ends_at(now)).max();
         match (running, doubt) {
             (false, None) => None,
             (false, Some(doubt)) => Some(Conflict { doubt: Some(doubt) }),
@@ -334,27 +334,27 @@ impl KeyState {
     }
 
     /// A bell that rings at the next change of the key.
-    pub(super) fn told(&mut self) -> OwnedNotified {
-        self.work.get_or_insert_default().told.clone().notified_owned()
+    pub(super) fn subscribe(&mut self) -> OwnedNotified {
+        self.work.get_or_insert_default().changed.clone().notified_owned()
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         if let Some(work) = &self.work {
-            work.told.notify_waiters();
+            work.changed.notify_waiters();
         }
     }
 
     /// Whether nothing is in flight or in doubt.
-    pub(super) fn is_idle(&mut self, now: BootInstant) -> bool {
+    pub(super) fn prune_and_check_idle(&mut self, now: BootInstant) -> bool {
         if let Some(work) = &mut self.work {
             work.doubts.retain(|doubt| doubt.is_open(now));
         }
-        self.put_away();
+        self.drop_idle_work();
         self.work.is_none()
     }
 
     /// Requests that wait keep their own handle of the bell.
-    fn put_away(&mut self) {
+    fn drop_idle_work(&mut self) {
         self.work.take_if(|work| work.running.is_empty() && work.doubts.is_empty());
     }
 }

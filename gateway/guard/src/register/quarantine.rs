@@ -20,8 +20,8 @@ pub(super) struct Quarantine {
 
 impl Quarantine {
     /// When it is over, at the earliest.
-    pub(super) fn ends(&self, now: BootInstant) -> BootInstant {
-        self.unseen.as_ref().map_or(self.until, |unseen| now + unseen.left())
+    pub(super) fn ends_at(&self, now: BootInstant) -> BootInstant {
+        self.unseen.as_ref().map_or(self.until, |unseen| now + unseen.remaining())
     }
 }
 

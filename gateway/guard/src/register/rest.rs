@@ -25,7 +25,7 @@ impl AdmissionTable {
         now: BootInstant,
         max_execution: Duration,
     ) {
-        let until = remembered.closed_for(max_execution).map(|left| now + left);
+        let until = remembered.quarantine_length(max_execution).map(|left| now + left);
         let (every_key, keys): (_, &[ResourceKey]) = match &remembered.at_work {
             ActiveKeys::NewStore => (Some(QuarantineReason::NewStore), &[]),
             ActiveKeys::Restored => (Some(QuarantineReason::Restored), &[]),
@@ -34,10 +34,10 @@ impl AdmissionTable {
         };
         self.listed = every_key.is_none();
         for key in keys {
-            self.state(key, now).inherited = until.is_some();
+            self.key_state(key, now).inherited = until.is_some();
             // The key is in the store's list already.
-            self.take_up(std::slice::from_ref(key));
-            self.comes_to_rest(key, now);
+            self.mark_active(std::slice::from_ref(key));
+            self.enqueue_resting(key, now);
         }
         let closes = every_key.is_some() || !keys.is_empty();
         self.quarantine = until.filter(|_| closes).map(|until| Quarantine {
@@ -50,11 +50,17 @@ impl AdmissionTable {
 
     /// Takes over a doubt of the process before us.
     pub(super) fn inherit(&mut self, left: &UnresolvedExecution, now: BootInstant) {
-        let id = self.name();
+        let id = self.next_id();
         let UnresolvedExecution { keys, token, mode, remaining, place } = left;
         let until = now + *remaining;
         for key in keys {
-            self.state(key, now).doubt(InDoubtDispatch { id, token: *token, mode: *mode, until, left: None });
+            self.key_state(key, now).add_doubt(InDoubtDispatch {
+                id,
+                token: *token,
+                mode: *mode,
+                until,
+                left: None,
+            });
         }
         let open = OpenDispatch {
             keys: keys.clone().into(),
@@ -71,12 +77,12 @@ impl AdmissionTable {
     pub fn quarantine(&self, now: BootInstant) -> Option<QuarantineStatus> {
         let Quarantine { every_key, keys, .. } = self.quarantine.as_ref()?;
         let scope = every_key.map_or(QuarantineScope::Keys(keys.len()), QuarantineScope::EveryKey);
-        let until = self.quarantine.as_ref()?.ends(now);
+        let until = self.quarantine.as_ref()?.ends_at(now);
         (now < until).then_some(QuarantineStatus { until, scope })
     }
 
     /// Until when one of these keys is in quarantine.
-    pub fn quarantine_of(&self, keys: &[ResourceKey], now: BootInstant) -> Option<BootInstant> {
+    pub fn quarantined_until(&self, keys: &[ResourceKey], now: BootInstant) -> Option<BootInstant> {
         let QuarantineStatus { until, scope } = self.quarantine(now)?;
         let inherited = |key| self.keys.get(key).is_some_and(|state| state.inherited);
         let closed = matches!(scope, QuarantineScope::EveryKey(_)) || keys.iter().any(inherited);
@@ -84,7 +90,7 @@ impl AdmissionTable {
     }
 
     /// The changes that have to be in the store before a dispatch is sent on these keys.
-    pub(super) fn take_up(&mut self, keys: &[ResourceKey]) -> Vec<Change> {
+    pub(super) fn mark_active(&mut self, keys: &[ResourceKey]) -> Vec<Change> {
         let mut changes = Vec::new();
         for key in keys {
             if let Some(state) = self.keys.get_mut(key)
@@ -98,14 +104,14 @@ impl AdmissionTable {
     }
 
     /// The number of keys in the store's list, which would have to wait after an unclean stop.
-    pub fn at_work(&self) -> usize {
+    pub fn active_keys(&self) -> usize {
         self.at_work
     }
 
     /// Puts a key that is no longer at work into the line of keys that leave the list.
-    pub(super) fn comes_to_rest(&mut self, key: &ResourceKey, now: BootInstant) {
+    pub(super) fn enqueue_resting(&mut self, key: &ResourceKey, now: BootInstant) {
         let Some(state) = self.keys.get_mut(key) else { return };
-        if state.at_work && !state.resting && !state.inherited && state.is_idle(now) {
+        if state.at_work && !state.resting && !state.inherited && state.prune_and_check_idle(now) {
             state.resting = true;
             self.resting.push_back((now, key.clone()));
         }
@@ -113,7 +119,7 @@ impl AdmissionTable {
 
     /// Takes keys that have rested for `linger` out of the list. Call it now and then; it returns at most `most`
     /// changes.
-    pub fn rest(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<Change> {
+    pub fn release_resting(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<Change> {
         self.end_doubts(now);
         let mut changes = self.end_quarantine(now);
         while changes.len() < most
@@ -124,7 +130,7 @@ impl AdmissionTable {
             let Some(state) = self.keys.get_mut(&key) else { continue };
             state.resting = false;
             // A key that is at work again comes back into the line when its dispatch has ended.
-            if !state.at_work || state.inherited || !state.is_idle(now) {
+            if !state.at_work || state.inherited || !state.prune_and_check_idle(now) {
                 continue;
             }
             if state.used + linger > now {
@@ -144,14 +150,14 @@ impl AdmissionTable {
             && until <= now
         {
             self.doubts.pop_first();
-            self.ended(id, now);
+            self.remove_ended(id, now);
         }
     }
 
-    pub(super) fn ended(&mut self, id: DispatchId, now: BootInstant) {
+    pub(super) fn remove_ended(&mut self, id: DispatchId, now: BootInstant) {
         let Some(open) = self.open.remove(&id) else { return };
         for key in open.keys.iter() {
-            self.comes_to_rest(key, now);
+            self.enqueue_resting(key, now);
         }
     }
 
@@ -163,20 +169,20 @@ impl AdmissionTable {
                 if let Some(state) = self.keys.get_mut(key) {
                     state.inherited = false;
                 }
-                self.comes_to_rest(key, now);
+                self.enqueue_resting(key, now);
             }
         }
         if self.listed || self.quarantine.is_some() {
             return Vec::new();
         }
-        self.list()
+        self.mark_list_complete()
     }
 
     /// The change that marks the store's list as complete.
-    fn list(&mut self) -> Vec<Change> {
+    fn mark_list_complete(&mut self) -> Vec<Change> {
         self.listed = true;
         let open: Vec<ResourceKey> = self.open.values().flat_map(|open| open.keys.to_vec()).collect();
-        let mut changes = self.take_up(&open);
+        let mut changes = self.mark_active(&open);
         changes.push(Change::AtWorkListed);
         changes
     }

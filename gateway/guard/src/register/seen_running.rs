@@ -18,14 +18,14 @@ pub struct EndpointWatch {
     pub endpoints: Vec<String>,
     /// The pause between an answer and the next question. It is the most that counts between two answers, so a pause of
     /// the process that is shorter is not noticed.
-    pub every: Duration,
+    pub interval: Duration,
 }
 
 impl EndpointWatch {
     /// Time between an answer and the next question of which nothing counts. Whoever asks may be late by a part of the
     /// interval; what is later was asleep itself, and then so may the service have been.
-    fn too_long(&self) -> Duration {
-        2 * self.every
+    fn max_gap(&self) -> Duration {
+        2 * self.interval
     }
 }
 
@@ -77,7 +77,7 @@ impl UnseenTime {
     }
 
     /// The time that is still to be seen. At zero nothing is at work any more.
-    pub(crate) fn left(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         self.left.values().copied().max().unwrap_or_default()
     }
 
@@ -87,7 +87,7 @@ impl UnseenTime {
     }
 
     /// Takes what was seen of a place. True if that changed what is left.
-    pub(crate) fn saw(&mut self, place: &DispatchTarget, span: LivenessSpan) -> bool {
+    pub(crate) fn record(&mut self, place: &DispatchTarget, span: LivenessSpan) -> bool {
         let Some(left) = self.left.get_mut(place) else { return false };
         let counted = span.to.since(span.from.max(self.since)).min(span.most);
         *left = left.saturating_sub(counted);
@@ -98,7 +98,7 @@ impl UnseenTime {
 impl LivenessAnswers {
     /// Takes an answer. The span ends with the question: when exactly the process ran between question and answer is
     /// not known.
-    pub(crate) fn take(
+    pub(crate) fn record(
         &mut self,
         place: &DispatchTarget,
         answer: LivenessAnswer,
@@ -107,15 +107,15 @@ impl LivenessAnswers {
         let now = LastAnswer { answered: Some(answer.answered), silent: false };
         let before = self.last.insert(place.clone(), now).and_then(|last| last.answered)?;
         let pause = answer.asked.since(before);
-        (!pause.is_zero() && pause <= watch.too_long()).then_some(LivenessSpan {
+        (!pause.is_zero() && pause <= watch.max_gap()).then_some(LivenessSpan {
             from: before,
             to: answer.asked,
-            most: watch.every,
+            most: watch.interval,
         })
     }
 
     /// A question was not answered. True if the one before it was, or was the first.
-    pub(crate) fn missed(&mut self, place: &DispatchTarget) -> bool {
+    pub(crate) fn record_missed(&mut self, place: &DispatchTarget) -> bool {
         let last = self.last.entry(place.clone()).or_insert(LastAnswer { answered: None, silent: false });
         !std::mem::replace(&mut last.silent, true)
     }
@@ -125,7 +125,7 @@ impl LivenessAnswers {
     }
 
     /// Forgets the places that are not asked any more.
-    pub(crate) fn keep(&mut self, asked: impl Fn(&DispatchTarget) -> bool) {
+    pub(crate) fn retain(&mut self, asked: impl Fn(&DispatchTarget) -> bool) {
         self.last.retain(|place, _| asked(place));
     }
 }

@@ -70,7 +70,7 @@ fn evict(
     most: usize,
     now: BootInstant,
 ) -> Vec<Change> {
-    let mut round = register.round(idle_since, most);
+    let mut round = register.eviction_pass(idle_since, most);
     register.evict(&mut round, 1000, now).changes
 }
 
@@ -249,7 +249,7 @@ fn a_round_of_forgetting_gets_behind_what_has_to_stay_and_ends_where_everything_
     register.announce(&claim("idle", 20, 1, Mode::Exclusive), NOW).expect("newer");
     let later = NOW + Duration::from_secs(7200);
     let mut forgotten = Vec::new();
-    let mut round = register.round(later, usize::MAX);
+    let mut round = register.eviction_pass(later, usize::MAX);
     let steps = (1..100).find(|_| {
         let EvictionStep { changes, more } = register.evict(&mut round, 2, later);
         forgotten.extend(changes);

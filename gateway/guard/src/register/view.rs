@@ -21,7 +21,7 @@ pub struct KeyView {
 
 impl AdmissionTable {
     /// The marks and doubts of a key.
-    pub fn seen(&self, key: &ResourceKey, now: BootInstant) -> Option<KeyView> {
+    pub fn key_view(&self, key: &ResourceKey, now: BootInstant) -> Option<KeyView> {
         let state = self.keys.get(key)?;
         Some(KeyView {
             write: state.write().map(|mark| mark.token),
@@ -33,7 +33,7 @@ impl AdmissionTable {
 
     /// The marks whose whole tokens are known, of the `most` keys after the first `from`. Fewer than `most` are the
     /// last ones.
-    pub fn exact_marks(&self, from: usize, most: usize) -> Vec<KeyWatermarks> {
+    pub fn exact_watermarks(&self, from: usize, most: usize) -> Vec<KeyWatermarks> {
         let exact = |mark: Option<Watermark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
         let keys = self.unused.range(from.min(self.unused.len())..).take(most);
         let whole = keys.map(|(_, key)| {
@@ -58,7 +58,7 @@ impl AdmissionTable {
         let open = self.open.iter().filter_map(|(id, open)| {
             let unseen = self.unseen.get(id);
             let until = match unseen {
-                Some(unseen) => now + unseen.left(),
+                Some(unseen) => now + unseen.remaining(),
                 None => open.until.filter(|until| now < *until)?,
             };
             Some(InDoubtExecution {
@@ -67,7 +67,7 @@ impl AdmissionTable {
                 keys: open.keys.to_vec(),
                 until,
                 place: open.place.clone(),
-                silent: unseen.is_some_and(|unseen| self.waits_in_vain(unseen)),
+                silent: unseen.is_some_and(|unseen| self.is_stalled(unseen)),
             })
         });
         open.collect()

@@ -15,15 +15,15 @@ use crate::{
 
 impl PostgresBackend {
     /// See [`Arbiter::look`](crate::arbiter::Arbiter::look).
-    pub(crate) async fn look(
+    pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,
         claim: &Claim,
         admitting: Option<PendingOperation<'_>>,
         admitted: &mut AdmittedId,
     ) -> Result<AdmitCheck, AdmitError> {
-        let name = self.name(admitted);
-        let operation = admitting.as_ref().and_then(|admitting| match admitting.right {
+        let name = self.dispatch_name(admitted);
+        let operation = admitting.as_ref().and_then(|admitting| match admitting.lock {
             OperationLock::Postgres(held) => Some((held, &*admitting.entry)),
             OperationLock::Local(_) => None,
         });
@@ -31,7 +31,7 @@ impl PostgresBackend {
             AdmitPhase::First => self.postgres.admit(claim, name, operation).await,
             AdmitPhase::Again => self.postgres.settle(claim, name, operation).await,
         };
-        let (way, raised) = match self.told("admit", asked)? {
+        let (way, raised) = match self.record_result("admit", asked)? {
             AdmitReply::Running { dispatch, since } => {
                 *admitted = AdmittedId::Postgres(dispatch);
                 // Only the database knows whether the epoch is new, so the first dispatch number stands for it.
@@ -42,19 +42,19 @@ impl PostgresBackend {
                 (AdmitOutcome::Blocked { told, doubt }, false)
             }
             AdmitReply::Rejected(refused) => return Err(refused),
-            AdmitReply::NotHeld => return Err(taken_over()),
+            AdmitReply::NotHeld => return Err(lock_lost()),
         };
-        Ok(AdmitCheck { way, raised })
+        Ok(AdmitCheck { outcome: way, raised })
     }
 
     /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
-    pub(crate) async fn let_pass(
+    pub(crate) async fn admit_unchecked(
         &self,
         claim: &Claim,
         admitted: &mut AdmittedId,
     ) -> Result<BootInstant, AdmitError> {
-        let name = self.name(admitted);
-        match self.told("admit", self.postgres.let_pass(claim, name).await)? {
+        let name = self.dispatch_name(admitted);
+        match self.record_result("admit", self.postgres.admit_unchecked(claim, name).await)? {
             AdmitReply::Running { dispatch, since, .. } => {
                 *admitted = AdmittedId::Postgres(dispatch);
                 Ok(since)
@@ -67,11 +67,11 @@ impl PostgresBackend {
     }
 
     /// The name of the dispatch: one name for all its looks, so that the database finds it again after a lost answer.
-    fn name(&self, admitted: &mut AdmittedId) -> DispatchName {
+    fn dispatch_name(&self, admitted: &mut AdmittedId) -> DispatchName {
         match admitted {
             AdmittedId::Requested(name) => *name,
             _ => {
-                let name = self.postgres.name();
+                let name = self.postgres.new_name();
                 *admitted = AdmittedId::Requested(name);
                 name
             }
@@ -82,13 +82,13 @@ impl PostgresBackend {
     pub(crate) fn end(&self, admitted: &AdmittedId, ended: DispatchEnd, sent: Option<SendRecord>) {
         let AdmittedId::Postgres(dispatch) = admitted else { return };
         let (DispatchEnd::InDoubt { .. }, Some(SendRecord { place, last }), Some(_)) =
-            (ended, sent, &self.rules.watch)
+            (ended, sent, &self.config.watch)
         else {
             return self.postgres.end(dispatch, ended);
         };
         // Another guard of the store may have the longer one.
-        let longest = self.postgres.status().longest_execution.max(self.rules.max_execution);
-        self.postgres.in_doubt(dispatch, place, longest, self.now().max(last));
+        let longest = self.postgres.status().longest_execution.max(self.config.max_execution);
+        self.postgres.watch_doubt(dispatch, place, longest, self.now().max(last));
     }
 
     pub(crate) async fn conclude(
@@ -103,17 +103,17 @@ impl PostgresBackend {
             return Ok(());
         };
         let written = self.postgres.finish(dispatch, DispatchEnd::Known, held, writing).await;
-        durably(self.told("end", written)?)
+        require_durable(self.record_result("end", written)?)
     }
 }
 
-pub(super) fn durably(written: WriteOutcome) -> Result<(), AdmitError> {
+pub(super) fn require_durable(written: WriteOutcome) -> Result<(), AdmitError> {
     match written {
         WriteOutcome::Durable => Ok(()),
-        WriteOutcome::NotHeld => Err(taken_over()),
+        WriteOutcome::NotHeld => Err(lock_lost()),
     }
 }
 
-fn taken_over() -> AdmitError {
+fn lock_lost() -> AdmitError {
     AdmitError::Store("another guard has taken the operation over: it held this one for dead".into())
 }

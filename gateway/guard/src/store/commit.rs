@@ -22,7 +22,7 @@ use crate::metrics::GuardMetrics;
 /// Takes changes from any thread, in order, and says when they are durable.
 #[derive(Clone)]
 pub struct CommitHandle {
-    line: Arc<CommitQueue>,
+    queue: Arc<CommitQueue>,
     durable: watch::Receiver<Durability>,
 }
 
@@ -63,7 +63,7 @@ pub struct CommitSeq(u64);
 
 #[cfg(test)]
 impl CommitSeq {
-    pub(crate) fn numbered(number: u64) -> Self {
+    pub(crate) fn new(number: u64) -> Self {
         Self(number)
     }
 }
@@ -71,7 +71,7 @@ impl CommitSeq {
 /// The side that commits: on a thread of its own, or turn by turn in the time of a simulation.
 pub struct CommitLoop {
     line: Arc<CommitQueue>,
-    say: watch::Sender<Durability>,
+    durable_sender: watch::Sender<Durability>,
     store: Arc<dyn Store>,
     metrics: GuardMetrics,
 }
@@ -86,30 +86,30 @@ pub enum MoreChanges {
 
 impl CommitHandle {
     /// Nothing is durable before somebody runs the other side.
-    pub fn before(store: Arc<dyn Store>, metrics: GuardMetrics) -> (Self, CommitLoop) {
+    pub fn new(store: Arc<dyn Store>, metrics: GuardMetrics) -> (Self, CommitLoop) {
         let line = Arc::<CommitQueue>::default();
         let (say, durable) = watch::channel(Durability::UpTo(0));
-        let commits = CommitLoop { line: line.clone(), say, store, metrics };
-        (Self { line, durable }, commits)
+        let commits = CommitLoop { line: line.clone(), durable_sender: say, store, metrics };
+        (Self { queue: line, durable }, commits)
     }
 
     /// Puts changes at the end of the line, and returns their moment. Without changes it returns the moment of the last
     /// one.
     pub fn submit(&self, changes: Vec<Change>) -> CommitSeq {
-        let mut waiting = self.line.lock();
+        let mut waiting = self.queue.lock();
         if !changes.is_empty() {
             waiting.last += 1;
             waiting.changes.extend(changes);
-            self.line.more.notify_one();
-            self.line.asked.notify_one();
+            self.queue.more.notify_one();
+            self.queue.asked.notify_one();
         }
         CommitSeq(waiting.last)
     }
 
     /// Returns when everything up to `moment` is durable.
-    pub async fn durable(&self, moment: CommitSeq) -> Result<(), CommitError> {
+    pub async fn wait_durable(&self, moment: CommitSeq) -> Result<(), CommitError> {
         // Read without the lock, so that requests of a known tenure never wait for it.
-        let reached = self.line.durable.load(Acquire);
+        let reached = self.queue.durable.load(Acquire);
         if reached > 0 && reached >= moment.0 {
             return Ok(());
         }
@@ -126,72 +126,72 @@ impl CommitHandle {
     }
 
     /// Returns when the store has failed.
-    pub async fn failed(&self) -> CommitError {
+    pub async fn wait_for_failure(&self) -> CommitError {
         let mut durable = self.durable.clone();
         match durable.wait_for(|durable| matches!(durable, Durability::Never(_))).await.as_deref() {
             Ok(Durability::Never(why)) => CommitError(why.clone()),
             // It was closed in order, so the store cannot fail any more.
-            _ if self.line.lock().closed => std::future::pending().await,
+            _ if self.queue.lock().closed => std::future::pending().await,
             _ => CommitError("the store's thread has panicked".into()),
         }
     }
 
     /// Takes no more changes. Those in the line are still committed.
     pub fn close(&self) {
-        self.line.lock().closed = true;
-        self.line.more.notify_one();
-        self.line.asked.notify_one();
+        self.queue.lock().closed = true;
+        self.queue.more.notify_one();
+        self.queue.asked.notify_one();
     }
 }
 
 impl CommitLoop {
     /// Commits whatever is handed in, until nothing more comes. It blocks its thread.
     pub fn run(self) {
-        while self.turn() == MoreChanges::Maybe {
-            self.line.waits();
+        while self.commit_pending() == MoreChanges::Maybe {
+            self.line.wait();
         }
     }
 
     /// Returns when something may have been handed in since the last turn, or the committer was closed.
-    pub async fn asked(&self) {
+    pub async fn wait_for_changes(&self) {
         self.line.asked.notified().await;
     }
 
     /// Commits what is there now, in one transaction.
-    pub fn turn(&self) -> MoreChanges {
-        let Some((changes, last)) = self.line.taken() else { return self.line.left() };
+    pub fn commit_pending(&self) -> MoreChanges {
+        let Some((changes, last)) = self.line.take() else { return self.line.remaining() };
         failpoint::pass("before_guard_commit");
         let began = Instant::now();
         if let Err(failed) = self.store.commit(&changes) {
             self.line.durable.store(0, Release);
-            self.metrics.store_error("commit");
+            self.metrics.record_store_error("commit");
             error!(error = %failed, "guard.store_failed");
-            self.say.send_replace(Durability::Never(failed.to_string().into()));
+            self.durable_sender.send_replace(Durability::Never(failed.to_string().into()));
             return MoreChanges::Never;
         }
-        self.metrics.stored("commit", began.elapsed());
+        self.metrics.observe_store_time("commit", began.elapsed());
         failpoint::pass("after_guard_commit");
         self.line.durable.store(last, Release);
-        self.say.send_replace(Durability::UpTo(last));
-        self.line.left()
+        self.durable_sender.send_replace(Durability::UpTo(last));
+        self.line.remaining()
     }
 }
 
 impl CommitQueue {
     /// All changes that are there, and the number of the last.
-    fn taken(&self) -> Option<(Vec<Change>, u64)> {
+    fn take(&self) -> Option<(Vec<Change>, u64)> {
         let mut waiting = self.lock();
         let last = waiting.last;
         (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
     }
 
-    fn left(&self) -> MoreChanges {
+    fn remaining(&self) -> MoreChanges {
         let waiting = self.lock();
         if waiting.closed && waiting.changes.is_empty() { MoreChanges::Never } else { MoreChanges::Maybe }
     }
 
     /// Returns when changes are there, or none will be.
-    fn waits(&self) {
+    fn wait(&self) {
         let mut waiting = self.lock();
         while waiting.changes.is_empty() && !waiting.closed {
             waiting = self.more.wait(waiting).unwrap_or_else(PoisonError::into_inner);

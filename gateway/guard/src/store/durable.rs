@@ -32,10 +32,10 @@ pub trait Store: Send + Sync + 'static {
     fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
     /// The operation with this reference, see [`OperationId::reference`].
-    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError>;
+    fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError>;
 
     /// Finished operations whose time is over, at most `most`. `now`: in seconds of the store's time.
-    fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError>;
+    fn expired(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
     /// The size of the journal, as of the last commit.
     fn journal(&self) -> JournalSize;
@@ -57,7 +57,7 @@ pub struct DiskSpace {
 
 impl DiskSpace {
     /// The file system of `path`.
-    pub(super) fn below(path: &Path) -> Option<Self> {
+    pub(super) fn at_path(path: &Path) -> Option<Self> {
         let told = statvfs(path).ok()?;
         Some(Self { free: told.f_bavail * told.f_frsize, size: told.f_blocks * told.f_frsize })
     }
@@ -68,14 +68,14 @@ impl DiskSpace {
 pub enum StoreError {
     #[error(
         "{path} does not exist; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
-        again::command(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
+        again::command_line(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Missing { path: String },
     #[error("{path} exists already")]
     Exists { path: String },
     #[error(
         "{path} is a backup, and no store; move it aside and make a store of it with `{}`, where POLICY is that of a gateway",
-        again::command(again::CommandTarget::Guard, &format!("guard restore {path} --replace --policy POLICY"))
+        again::command_line(again::CommandTarget::Guard, &format!("guard restore {path} --replace --policy POLICY"))
     )]
     Backup { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]

@@ -21,7 +21,8 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTabl
 
 use self::tables::{
     AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, GONE, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW,
-    OPERATIONS, RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
+    OPERATIONS, RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, decode_entry, decode_epochs,
+    decode_number, latest,
 };
 use super::{
     ActiveKeys, Change, CleanShutdown, DiskSpace, FORMAT, JournalSize, KeyWatermarks, MovedMarker,
@@ -48,7 +49,7 @@ impl RedbStore {
     /// # Errors
     /// There is a store already. A store is never replaced silently, because that would forget every mark.
     pub fn init(path: &Path, identity: &StoreIdentity, floor: u64) -> Result<Self, StoreError> {
-        let store = Self::made(path)?;
+        let store = Self::create(path)?;
         store.write(|write| {
             Tables::open(write)?;
             let mut single = write.open_table(SINGLE)?;
@@ -62,23 +63,23 @@ impl RedbStore {
     }
 
     /// Makes an empty file.
-    fn made(path: &Path) -> Result<Self, StoreError> {
+    fn create(path: &Path) -> Result<Self, StoreError> {
         // Only the owner can open the file, from its first moment on: it may keep answers, and answers may have card
         // data.
         let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = new.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => StoreError::Exists { path: path.display().to_string() },
-            _ => unreadable(path, error),
+            _ => read_error(path, error),
         })?;
         let made = Database::builder().set_cache_size(CACHE).create_file(file);
-        let database = made.map_err(|error| unreadable(path, error))?;
+        let database = made.map_err(|error| read_error(path, error))?;
         Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() })
     }
 
     /// Opens a file that [`Redb::init`] or [`Redb::restore`] made, and that was not moved elsewhere since.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let store = Self::open_wherever(path)?;
-        match store.departed()? {
+        let store = Self::open_moved(path)?;
+        match store.moved_marker()? {
             None => Ok(store),
             Some(MovedMarker { to, .. }) => Err(StoreError::Moved { path: store.path, to }),
         }
@@ -110,19 +111,19 @@ impl RedbStore {
         done().map_err(|error| StoreError::Failed(format!("{}: {error}", self.path)))
     }
 
-    fn bad(&self, why: impl fmt::Display) -> StoreError {
+    fn damaged(&self, why: impl fmt::Display) -> StoreError {
         StoreError::Unreadable { path: self.path.clone(), why: why.to_string() }
     }
 }
 
 impl RedbStore {
     fn identity(&self) -> Result<StoreIdentity, StoreError> {
-        let read = self.database.begin_read().map_err(|error| self.bad(error))?;
-        let single = read.open_table(SINGLE).map_err(|error| self.bad(error))?;
-        let value = single.get(IDENTITY).map_err(|error| self.bad(error))?;
-        let value = value.ok_or_else(|| self.bad("it has no identity"))?;
+        let read = self.database.begin_read().map_err(|error| self.damaged(error))?;
+        let single = read.open_table(SINGLE).map_err(|error| self.damaged(error))?;
+        let value = single.get(IDENTITY).map_err(|error| self.damaged(error))?;
+        let value = value.ok_or_else(|| self.damaged("it has no identity"))?;
         let identity: StoreIdentity =
-            serde_json::from_slice(value.value()).map_err(|error| self.bad(error))?;
+            serde_json::from_slice(value.value()).map_err(|error| self.damaged(error))?;
         if identity.format > FORMAT && identity.format != GONE {
             return Err(StoreError::Newer { path: self.path.clone(), found: identity.format });
         }
@@ -130,14 +131,14 @@ impl RedbStore {
     }
 
     /// All single values; without marks and operations.
-    pub(crate) fn beginning(&self) -> Result<RecoveredState, StoreError> {
+    pub(crate) fn load_values(&self) -> Result<RecoveredState, StoreError> {
         let identity = self.identity()?;
         self.write(|write| Tables::open(write).map(drop))?;
         let (mut remembered, clean_stop) = self.read(|read| {
             let single = read.open_table(SINGLE)?;
             let value =
                 |name: &str| Ok::<_, redb::Error>(single.get(name)?.map(|value| value.value().to_vec()));
-            let single_number = |name| Ok::<_, redb::Error>(value(name)?.map(|value| number(&value)));
+            let single_number = |name| Ok::<_, redb::Error>(value(name)?.map(|value| decode_number(&value)));
             let at_work = match value(LIST)?.as_deref() {
                 Some(LISTED) => ActiveKeys::Keys(Vec::new()),
                 Some(NEW) => ActiveKeys::NewStore,
@@ -162,20 +163,21 @@ impl RedbStore {
             Ok((remembered, value(CLEAN_STOP)?))
         })?;
         let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanShutdown>(&json)).transpose();
-        remembered.clean_stop = clean_stop.map_err(|error| self.bad(error))?;
+        remembered.clean_stop = clean_stop.map_err(|error| self.damaged(error))?;
         Ok(remembered)
     }
 
     /// Reads the marks, after an orderly end with whole tokens, and the keys at work.
-    fn keys(&self, remembered: &mut RecoveredState) -> Result<(), StoreError> {
-        let bad = |error: &dyn fmt::Display| self.bad(error);
+    fn load_keys(&self, remembered: &mut RecoveredState) -> Result<(), StoreError> {
+        let bad = |error: &dyn fmt::Display| self.damaged(error);
         let key =
-            |text: &str| ResourceKey::parse(text).map_err(|error| self.bad(format!("`{text}`: {error}")));
+            |text: &str| ResourceKey::parse(text).map_err(|error| self.damaged(format!("`{text}`: {error}")));
         let read = self.database.begin_read().map_err(|error| bad(&error))?;
         let marks = read.open_table(MARKS).map_err(|error| bad(&error))?;
         for row in marks.iter().map_err(|error| bad(&error))? {
             let (text, epochs) = row.map_err(|error| bad(&error))?;
-            let epochs = read_epochs(epochs.value()).ok_or_else(|| self.bad("marks have another length"))?;
+            let epochs =
+                decode_epochs(epochs.value()).ok_or_else(|| self.damaged("marks have another length"))?;
             remembered.marks.insert(key(text.value())?, epochs);
         }
         if let ActiveKeys::Keys(keys) = &mut remembered.at_work {
@@ -217,14 +219,14 @@ impl RedbStore {
     }
 
     fn entry(&self, written: &[u8]) -> Result<JournalEntry, StoreError> {
-        read_entry(written).ok_or_else(|| self.bad("an operation is damaged"))
+        decode_entry(written).ok_or_else(|| self.damaged("an operation is damaged"))
     }
 }
 
 impl Store for RedbStore {
     fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
-        let mut remembered = self.beginning()?;
-        self.keys(&mut remembered)?;
+        let mut remembered = self.load_values()?;
+        self.load_keys(&mut remembered)?;
         self.set_journal(self.take_over(&remembered, max_execution)?);
         Ok(remembered)
     }
@@ -242,7 +244,7 @@ impl Store for RedbStore {
     fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError> {
         let written = self.read(|read| {
             let table = read.open_table(OPERATIONS)?;
-            Ok(table.get(id.bytes().as_slice())?.map(|value| value.value().to_vec()))
+            Ok(table.get(id.as_bytes().as_slice())?.map(|value| value.value().to_vec()))
         })?;
         written.map(|written| self.entry(&written)).transpose()
     }
@@ -271,11 +273,11 @@ impl Store for RedbStore {
         found.into_iter().filter_map(known).map(|(id, entry)| Ok((id, entry?))).collect()
     }
 
-    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
+    fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
         let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
         let found = self.read(|read| {
             let table = read.open_table(OPERATIONS)?;
-            let mut rows = table.range(first.bytes().as_slice()..=last.bytes().as_slice())?;
+            let mut rows = table.range(first.as_bytes().as_slice()..=last.as_bytes().as_slice())?;
             let row = rows.next().transpose()?;
             Ok(row.map(|(id, written)| (id.value().to_vec(), written.value().to_vec())))
         })?;
@@ -284,7 +286,7 @@ impl Store for RedbStore {
         Ok(operation_id(id).map(|id| (id, entry)))
     }
 
-    fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError> {
+    fn expired(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError> {
         self.read(|read| {
             let ends = read.open_table(ENDS)?;
             let rows = ends.range((0, [].as_slice())..(now, [].as_slice()))?.take(most);
@@ -299,11 +301,11 @@ impl Store for RedbStore {
     }
 
     fn disk(&self) -> Option<DiskSpace> {
-        DiskSpace::below(Path::new(&self.path))
+        DiskSpace::at_path(Path::new(&self.path))
     }
 
     fn copy(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
-        self.copied(into)
+        self.copy_to(into)
     }
 }
 
@@ -311,7 +313,7 @@ impl RedbStore {
     /// Turns the store into one of an older build: without list of keys at work, without store's time, and without
     /// journal size.
     #[cfg(test)]
-    pub(super) fn as_of_format_1(&self) -> Result<(), StoreError> {
+    pub(super) fn downgrade_to_format_1(&self) -> Result<(), StoreError> {
         self.write(|write| {
             let mut single = write.open_table(SINGLE)?;
             for later in [LIST, TIME, MAX_EXECUTION, tables::JOURNAL] {
@@ -327,7 +329,7 @@ impl RedbStore {
 }
 
 fn operation_id(bytes: Vec<u8>) -> Option<OperationId> {
-    Some(OperationId::of(bytes.try_into().ok()?))
+    Some(OperationId::from_bytes(bytes.try_into().ok()?))
 }
 
 /// A file that cannot be read is no backup here; opening it reports the error.
@@ -337,6 +339,6 @@ fn is_backup(path: &Path) -> bool {
     read.is_ok() && beginning == *BEGINNING
 }
 
-fn unreadable(path: &Path, error: impl fmt::Display) -> StoreError {
+fn read_error(path: &Path, error: impl fmt::Display) -> StoreError {
     StoreError::Unreadable { path: path.display().to_string(), why: error.to_string() }
 }

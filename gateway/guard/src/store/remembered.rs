@@ -49,7 +49,7 @@ pub struct RecoveredState {
 impl RecoveredState {
     /// The length of the quarantine, on the keys of the list, or on every key if there is no list. `None` after an
     /// orderly end that left no quarantine.
-    pub(crate) fn closed_for(&self, max_execution: Duration) -> Option<Duration> {
+    pub(crate) fn quarantine_length(&self, max_execution: Duration) -> Option<Duration> {
         match &self.clean_stop {
             // The longer one counts, because executions that run were sent under the old setting.
             None => Some(max_execution.max(self.max_execution.unwrap_or_default())),

@@ -96,22 +96,22 @@ fn a_store_is_not_made_where_a_link_leads() {
 fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
-    let id = OperationId::of([3; 32]);
+    let id = OperationId::from_bytes([3; 32]);
     store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
     assert_eq!(store.unfinished(9).expect("readable").len(), 1);
-    assert!(store.outlived(u64::MAX, 9).expect("readable").is_empty());
+    assert!(store.expired(u64::MAX, 9).expect("readable").is_empty());
     let body = Some(bytes::Bytes::from_static(b"{\"a\": 1}\0"));
     let kept = StoredResponse { status: 201, fields: vec![("location".into(), "/x".into())], body };
     let done = entry(State::Done { at: 200, answer: Some(kept) });
     store.commit(&[Change::Operation { id, entry: done.clone().into() }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), Some(done));
     assert!(store.unfinished(9).expect("readable").is_empty());
-    assert!(store.outlived(250, 9).expect("readable").is_empty());
-    assert_eq!(store.outlived(251, 9).expect("readable"), [id]);
-    let found = store.by_reference(&id.reference()).expect("readable");
+    assert!(store.expired(250, 9).expect("readable").is_empty());
+    assert_eq!(store.expired(251, 9).expect("readable"), [id]);
+    let found = store.find_by_reference(&id.reference()).expect("readable");
     assert_eq!(found.map(|(id, _)| id), Some(id));
-    let other = OperationId::of([4; 32]).reference();
-    assert_eq!(store.by_reference(&other).expect("readable"), None);
+    let other = OperationId::from_bytes([4; 32]).reference();
+    assert_eq!(store.find_by_reference(&other).expect("readable"), None);
     store.commit(&[Change::ForgetFinished { id, before: 250 }]).expect("written");
     assert!(store.operation(&id).expect("readable").is_some(), "kept anew since somebody looked");
     store.commit(&[Change::ForgetFinished { id, before: 251 }]).expect("written");
@@ -121,7 +121,7 @@ fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown(
     assert!(store.operation(&id).expect("readable").is_some(), "unknown");
     store.commit(&[Change::ForgetOperation { id }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), None);
-    assert!(store.outlived(u64::MAX, 9).expect("readable").is_empty());
+    assert!(store.expired(u64::MAX, 9).expect("readable").is_empty());
     assert_eq!(store.journal(), JournalSize::default());
 }
 
@@ -151,8 +151,8 @@ fn a_store_of_an_older_build_has_no_list_of_keys_at_work_and_becomes_one_of_this
     let older = StoreIdentity { format: 1, ..identity() };
     let store = RedbStore::init(&path, &older, 5).expect("a new store");
     assert_eq!(store.load(SECOND).expect("readable").at_work, ActiveKeys::NewStore);
-    store.as_of_format_1().expect("written");
-    let id = OperationId::of([3; 32]);
+    store.downgrade_to_format_1().expect("written");
+    let id = OperationId::from_bytes([3; 32]);
     store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
     let remembered = store.load(SECOND).expect("readable");
     assert_eq!((remembered.at_work, remembered.identity.format), (ActiveKeys::NotListed, FORMAT));
@@ -172,17 +172,17 @@ fn the_time_of_a_store_of_an_older_build_begins_where_its_journal_ends_and_not_a
             [(3, newest - 10, done), (4, newest, State::Admitted), (5, newest - 20, State::Admitted)];
         for (number, admitted, state) in entries {
             let entry = JournalEntry { admitted, began: None, ..entry(state) }.into();
-            let id = OperationId::of([number; 32]);
+            let id = OperationId::from_bytes([number; 32]);
             store.commit(&[Change::Operation { id, entry }]).expect("written");
         }
-        store.as_of_format_1().expect("written");
+        store.downgrade_to_format_1().expect("written");
         let time = store.load(SECOND).expect("readable").time;
         assert_eq!(time, newest);
         assert!(
-            store.outlived(time, 9).expect("readable").is_empty(),
+            store.expired(time, 9).expect("readable").is_empty(),
             "finished nine seconds ago, kept fifty"
         );
-        assert_eq!(store.outlived(time + 50, 9).expect("readable").len(), 1);
+        assert_eq!(store.expired(time + 50, 9).expect("readable").len(), 1);
         assert_eq!(store.load(SECOND).expect("readable").time, newest, "written down");
     }
     let folder = tempfile::tempdir().expect("a folder");

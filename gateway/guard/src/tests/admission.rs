@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 struct DisconnectedClient;
 
 impl Waiter for DisconnectedClient {
-    async fn gone(&mut self) {}
+    async fn wait_closed(&mut self) {}
 }
 
 /// Begins it, and tells whether it goes on later.
@@ -29,7 +29,7 @@ async fn soon<T>(happens: impl Future<Output = T>) -> T {
 }
 
 fn text_of(site: &TestSite) -> String {
-    String::from_utf8(site.families.text()).expect("text")
+    String::from_utf8(site.families.encode()).expect("text")
 }
 
 async fn admitted(
@@ -47,8 +47,8 @@ async fn the_next_tenure_begins_when_the_dispatch_before_it_is_over() {
     let first = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
     let mut next = Box::pin(admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting));
     assert!(is_waiting(&mut next));
-    first.answered(answer(200, None)).await.expect("known");
-    next.await.expect("the newest").answered(answer(200, None)).await.expect("known");
+    first.complete(answer(200, None)).await.expect("known");
+    next.await.expect("the newest").complete(answer(200, None)).await.expect("known");
     let text = text_of(&site);
     // The second one was counted after its wait.
     assert!(text.contains(r#"guard_decisions_total{decision="admit_new_tenure"} 2"#), "{text}");
@@ -73,10 +73,10 @@ async fn who_has_waited_long_enough_or_is_gone_is_refused_as_busy() {
 async fn in_doubt(left: Duration) -> TestSite {
     let site = site("");
     let running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
-    let longest = site.guard.rules.max_execution;
-    site.clock.go(longest);
+    let longest = site.guard.config.max_execution;
+    site.clock.advance(longest);
     let last = site.guard.now() - (longest - left);
-    running.doubtful(last, None);
+    running.mark_in_doubt(last, None);
     site
 }
 
@@ -96,7 +96,7 @@ async fn who_would_wait_for_the_end_of_a_doubt_is_let_in_then() {
     let site = in_doubt(left).await;
     let mut next = Box::pin(admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting));
     assert!(is_waiting(&mut next));
-    site.clock.go(left);
+    site.clock.advance(left);
     next.await.expect("the doubt is over");
 }
 
@@ -104,15 +104,15 @@ async fn who_would_wait_for_the_end_of_a_doubt_is_let_in_then() {
 async fn a_guard_that_only_observes_lets_a_stale_dispatch_in_and_keeps_the_mark() {
     let site = site("");
     let newer = admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting).await.expect("the newest");
-    newer.answered(answer(200, None)).await.expect("known");
-    let stale = site.guard.let_pass(TestSite::claim("a", 50)).await.expect("let in");
+    newer.complete(answer(200, None)).await.expect("known");
+    let stale = site.guard.admit_unchecked(TestSite::claim("a", 50)).await.expect("let in");
     assert!(text_of(&site).contains("guard_in_flight 1"), "{}", text_of(&site));
     let refused = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await;
     assert!(matches!(refused.err(), Some(refused::AdmitError::Stale { newest }) if newest.number() == 51));
     // It counts like any other.
     let refused = admitted(&site, TestSite::claim("a", 52), Duration::ZERO, AlwaysWaiting).await;
     assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
-    stale.answered(answer(200, None)).await.expect("known");
+    stale.complete(answer(200, None)).await.expect("known");
     admitted(&site, TestSite::claim("a", 53), LONG, AlwaysWaiting).await.expect("free");
 }
 
@@ -124,13 +124,15 @@ async fn a_claim_that_waits_in_vain_leaves_its_mark_and_no_operation() {
     let claim = TestSite::claim("a", 51);
     let mut client = AlwaysWaiting;
     let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
-    let Ok(JournalLookup::New(reserved)) = site.guard.find(wanted(1, 60, &claim), &mut patience).await else {
+    let Ok(JournalLookup::New(reserved)) =
+        site.guard.find_operation(wanted(1, 60, &claim), &mut patience).await
+    else {
         panic!("it is new")
     };
     let refused = site.guard.admit(claim, Some(reserved), &mut patience).await;
     assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
     assert!(!site.is_known(1));
-    running.answered(answer(200, None)).await.expect("known");
+    running.complete(answer(200, None)).await.expect("known");
     let refused = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await;
     assert!(matches!(refused.err(), Some(refused::AdmitError::Stale { newest }) if newest.number() == 51));
     // The operation is not reserved any more.
@@ -142,9 +144,9 @@ async fn a_claim_that_waits_in_vain_leaves_its_mark_and_no_operation() {
 async fn a_time_in_which_nobody_ran_ends_no_doubt() {
     let site = in_doubt(Duration::from_secs(20)).await;
     let alone = site.alone();
-    alone.looks_regularly();
-    site.clock.go_after_next_reading(Duration::from_secs(60));
-    alone.rest();
+    alone.start_clock_watch();
+    site.clock.advance_after_next_read(Duration::from_secs(60));
+    alone.release_idle_keys();
     let left =
         |site: &TestSite| site.alone().doubts().first().map(|doubt| doubt.until.since(site.guard.now()));
     assert_eq!(left(&site), Some(Duration::from_secs(20)));

@@ -9,7 +9,7 @@ async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when
     wall_clock::AHEAD.set(10 * DAY);
     site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1), "forgotten by a wall clock that was set ahead");
-    site.clock.go(Duration::from_secs(3599));
+    site.clock.advance(Duration::from_secs(3599));
     site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1));
     // The store's time outlives the process; the time between two processes does not count.
@@ -17,7 +17,7 @@ async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when
     wall_clock::AHEAD.set(Duration::ZERO);
     site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1));
-    site.clock.go(Duration::from_secs(3));
+    site.clock.advance(Duration::from_secs(3));
     site.alone().sweep().await.expect("a sound store");
     assert!(!site.is_known(1), "its time has passed, whatever the wall clock says");
 }
@@ -28,16 +28,19 @@ async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_cl
     let claim = TestSite::claim("a", 50);
     let mut client = AlwaysWaiting;
     let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
-    let Ok(JournalLookup::New(reserved)) = site.guard.find(wanted(1, 60, &claim), &mut patience).await else {
+    let Ok(JournalLookup::New(reserved)) =
+        site.guard.find_operation(wanted(1, 60, &claim), &mut patience).await
+    else {
         panic!("it is new")
     };
     let running = site.guard.admit(claim, Some(reserved), &mut patience).await.expect("the newest");
     // This answer is complete, but leaves the outcome open: the service may still work.
-    running.answered(answer(502, None)).await.expect("nothing to write");
+    running.complete(answer(502, None)).await.expect("nothing to write");
     let entry = site.store.operation(&id(1)).expect("readable").expect("unknown");
     wall_clock::AHEAD.set(DAY);
     assert!(site.guard.may_still_run(&entry).await.expect("readable"), "by a wall clock that was set ahead");
-    site.clock.go(site.guard.rules.max_execution + site.guard.rules.send_within + Duration::from_secs(1));
+    site.clock
+        .advance(site.guard.config.max_execution + site.guard.config.send_within + Duration::from_secs(1));
     assert!(!site.guard.may_still_run(&entry).await.expect("readable"));
     wall_clock::AHEAD.set(Duration::ZERO);
 }
@@ -45,13 +48,13 @@ async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_cl
 #[tokio::test]
 async fn a_no_of_the_upstream_counts_no_part_of_a_second_too_early() {
     let site = site("max_execution: 31500ms\n");
-    let longest = site.guard.rules.max_execution + site.guard.rules.send_within;
+    let longest = site.guard.config.max_execution + site.guard.config.send_within;
     // Moves the clock to 0.9 s, so that the next whole second of the store's time is near.
-    site.clock.go(Duration::from_millis(900));
+    site.clock.advance(Duration::from_millis(900));
     let entry = JournalEntry { state: operation::State::Admitted, ..finished(site.alone().time()) };
-    site.clock.go(longest - Duration::from_millis(1));
+    site.clock.advance(longest - Duration::from_millis(1));
     assert!(site.guard.may_still_run(&entry).await.expect("readable"), "a millisecond is left of it");
-    site.clock.go(Duration::from_secs(1));
+    site.clock.advance(Duration::from_secs(1));
     assert!(!site.guard.may_still_run(&entry).await.expect("readable"));
 }
 
@@ -63,7 +66,7 @@ async fn everything_that_is_outlived_is_forgotten_in_one_sweep_and_in_batches() 
     let change = |number| Change::Operation { id: id(number), entry: entry.clone().into() };
     site.store.store.commit(&(0..MANY).map(change).collect::<Vec<_>>()).expect("written");
     assert_eq!(site.store.journal().entries, MANY);
-    site.clock.go(Duration::from_secs(100));
+    site.clock.advance(Duration::from_secs(100));
     site.alone().sweep().await.expect("a sound store");
     assert_eq!(site.store.journal(), JournalSize::default());
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
@@ -97,9 +100,9 @@ async fn a_full_journal_takes_no_new_operation_until_old_ones_have_left_it() {
         }
     };
     assert!(matches!(refused, refused::AdmitError::JournalFull { most: 1024, .. }), "{refused:?}");
-    assert_eq!((refused.word().as_str(), refused.decision()), ("store", "journal-full"));
+    assert_eq!((refused.code().as_str(), refused.decision()), ("store", "journal-full"));
     assert!((1..20).contains(&taken), "{taken}");
-    site.clock.go(Duration::from_secs(62));
+    site.clock.advance(Duration::from_secs(62));
     site.alone().sweep().await.expect("a sound store");
     site.done(taken, 60).await.expect("there is room");
 }
@@ -120,7 +123,7 @@ async fn bodies_of_answers_take_half_of_the_journal_and_leave_the_rest_to_operat
     assert_eq!((last.status, last.body), (200, None));
     let refused = site.done_with(taken, 60, Some(&body)).await;
     assert!(matches!(refused, Err(refused::AdmitError::JournalFull { .. })), "{refused:?}");
-    site.clock.go(Duration::from_secs(62));
+    site.clock.advance(Duration::from_secs(62));
     site.alone().sweep().await.expect("a sound store");
     site.done_with(taken, 60, Some(&body)).await.expect("there is room");
     assert_eq!(site.replayed(taken, 60).await.body, Some(body), "there is room for bodies, too");

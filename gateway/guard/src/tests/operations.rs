@@ -8,7 +8,7 @@ const KEEP: u64 = 60;
 /// What the journal says of a request that does not wait.
 async fn found(site: &TestSite, wanted: OperationRequest) -> Result<JournalLookup, refused::AdmitError> {
     let mut client = AlwaysWaiting;
-    site.guard.find(wanted, &mut WaitLimit::new(&mut client, Duration::ZERO)).await
+    site.guard.find_operation(wanted, &mut WaitLimit::new(&mut client, Duration::ZERO)).await
 }
 
 /// The request that is the operation of this number.
@@ -20,7 +20,8 @@ async fn admitted(site: &TestSite, number: u64) -> Execution {
     let claim = TestSite::claim("a", 100 + number);
     let mut client = AlwaysWaiting;
     let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
-    let Ok(JournalLookup::New(reserved)) = site.guard.find(wanted(number, KEEP, &claim), &mut patience).await
+    let Ok(JournalLookup::New(reserved)) =
+        site.guard.find_operation(wanted(number, KEEP, &claim), &mut patience).await
     else {
         panic!("{number} is known")
     };
@@ -30,7 +31,7 @@ async fn admitted(site: &TestSite, number: u64) -> Execution {
 
 /// The outcome of the operation is unknown. Its key is not in doubt.
 async fn left_unknown(site: &TestSite, number: u64) {
-    admitted(site, number).await.answered(answer(502, None)).await.expect("nothing to write");
+    admitted(site, number).await.complete(answer(502, None)).await.expect("nothing to write");
 }
 
 async fn unfinished(site: &TestSite) -> Vec<OperationId> {
@@ -40,8 +41,8 @@ async fn unfinished(site: &TestSite) -> Vec<OperationId> {
 
 /// As the gauge of unknown operations has it.
 fn unknown(site: &TestSite) -> usize {
-    site.guard.count();
-    let text = String::from_utf8(site.families.text()).expect("text");
+    site.guard.update_gauges();
+    let text = String::from_utf8(site.families.encode()).expect("text");
     let line = text.lines().find(|line| line.starts_with("fencegate_operations_unknown")).expect("a gauge");
     line.rsplit(' ').next().and_then(|count| count.parse().ok()).expect("a number")
 }
@@ -51,7 +52,7 @@ async fn a_name_that_was_used_for_another_request_is_refused() {
     let site = site("");
     site.done(1, KEEP).await.expect("done");
     let mut other_body = asks(1);
-    other_body.operation.fingerprint = Fingerprint::of([2; 32]);
+    other_body.operation.fingerprint = Fingerprint::from_bytes([2; 32]);
     let other_key = OperationRequest { keys: TestSite::claim("b", 1).keys, ..asks(1) };
     for other in [other_body, other_key] {
         assert_eq!(found(&site, other).await.err(), Some(refused::AdmitError::Mismatch));
@@ -65,7 +66,7 @@ async fn an_operation_is_in_progress_until_it_ends_and_unknown_if_nobody_knows_h
     let running = admitted(&site, 1).await;
     assert_eq!(found(&site, asks(1)).await.err(), Some(refused::AdmitError::InProgress));
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![], 0), "it is running");
-    running.answered(answer(502, None)).await.expect("nothing to write");
+    running.complete(answer(502, None)).await.expect("nothing to write");
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![id(1)], 1));
     let Ok(JournalLookup::Unknown(_reserved, entry)) = found(&site, asks(1)).await else { panic!("unknown") };
     assert_eq!(entry.state, operation::State::Admitted);
@@ -77,9 +78,9 @@ async fn an_operation_is_in_progress_until_it_ends_and_unknown_if_nobody_knows_h
 #[tokio::test]
 async fn what_was_not_taken_up_or_not_sent_may_run_again() {
     let site = site("");
-    admitted(&site, 1).await.answered(answer(429, None)).await.expect("written");
+    admitted(&site, 1).await.complete(answer(429, None)).await.expect("written");
     assert!(!site.is_known(1));
-    admitted(&site, 2).await.unsent().await.expect("written");
+    admitted(&site, 2).await.cancel_unsent().await.expect("written");
     assert!(!site.is_known(2));
     for number in [1, 2] {
         assert!(matches!(found(&site, asks(number)).await, Ok(JournalLookup::New(_))));
@@ -122,16 +123,16 @@ async fn a_finished_operation_can_be_forgotten_by_its_reference_and_no_other() {
     {
         // Somebody decides over it.
         let mut client = AlwaysWaiting;
-        let mut reservation = Reservation::of(&site.guard, id(1));
+        let mut reservation = Reservation::new(&site.guard, id(1));
         let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
         reservation.take(&mut patience).await.expect("free");
         assert!(!forget(1).await && site.is_known(1));
     }
-    let by_reference = site.guard.by_reference(&id(1).reference()).await.expect("readable");
+    let by_reference = site.guard.find_by_reference(&id(1).reference()).await.expect("readable");
     assert_eq!(by_reference.map(|(found, _)| found), Some(id(1)));
     assert!(forget(1).await && !site.is_known(1));
     assert!(!forget(1).await);
-    assert!(site.guard.by_reference(&id(1).reference()).await.expect("readable").is_none());
+    assert!(site.guard.find_by_reference(&id(1).reference()).await.expect("readable").is_none());
 }
 
 #[tokio::test]
@@ -166,8 +167,8 @@ async fn what_is_in_flight_may_still_run_however_long_ago_it_began() {
     let site = site("");
     let running = admitted(&site, 1).await;
     let entry = site.store.operation(&id(1)).expect("readable").expect("admitted");
-    site.clock.go(DAY);
+    site.clock.advance(DAY);
     assert!(site.guard.may_still_run(&entry).await.expect("readable"));
-    running.answered(answer(502, None)).await.expect("nothing to write");
+    running.complete(answer(502, None)).await.expect("nothing to write");
     assert!(!site.guard.may_still_run(&entry).await.expect("readable"));
 }

@@ -33,11 +33,11 @@ impl TicketCache {
             return Some(entry.clone());
         }
         let entry = self.old.remove(digest)?;
-        self.add(*digest, entry.clone());
+        self.insert(*digest, entry.clone());
         Some(entry)
     }
 
-    pub(super) fn add(&mut self, digest: Digest, entry: CachedTicket) {
+    pub(super) fn insert(&mut self, digest: Digest, entry: CachedTicket) {
         if self.young.len() >= GENERATION {
             self.old = mem::take(&mut self.young);
         }
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn the_cache_is_bounded_and_keeps_what_is_asked_for() {
         let tenure = Token::new(1, 0, 0).expect("below 2^63");
-        let verified = Arc::new(VerifiedTicket::of(
+        let verified = Arc::new(VerifiedTicket::new(
             TicketClaims::new(&[], tenure, Mode::Shared, 0, "ours", "gateway-1"),
             0,
         ));
@@ -66,9 +66,9 @@ mod tests {
         };
         let (mut cache, wanted) = (TicketCache::default(), digest(usize::MAX));
         let entry = CachedTicket { verified, kid: "k".into(), thumbprint: [0; 32] };
-        cache.add(wanted, entry.clone());
+        cache.insert(wanted, entry.clone());
         for number in 0..5 * GENERATION {
-            cache.add(digest(number), entry.clone());
+            cache.insert(digest(number), entry.clone());
             assert!(cache.young.len() <= GENERATION && cache.old.len() <= GENERATION);
             if number % (GENERATION / 2) == 0 {
                 assert!(cache.get(&wanted).is_some(), "after {number}");

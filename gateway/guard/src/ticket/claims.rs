@@ -66,11 +66,11 @@ impl TicketClaims {
         keys.sort_unstable();
         keys.dedup();
         let (ensemble, issuer) = (ensemble.to_owned(), issuer.to_owned());
-        Self { keys, tenure: of_tenure(token), mode, era, ensemble, issuer, origin: None }
+        Self { keys, tenure: grant_token(token), mode, era, ensemble, issuer, origin: None }
     }
 
     /// Says where the tenure is held.
-    pub fn held_at(self, origin: Origin) -> Self {
+    pub fn with_origin(self, origin: Origin) -> Self {
         Self { origin: Some(origin), ..self }
     }
 }
@@ -81,7 +81,7 @@ impl VerifiedTicket {
     ///
     /// # Errors
     /// [`Bad::Key`]: a good ticket was sent along with something else.
-    pub fn covers<'a>(
+    pub fn check_covers<'a>(
         &self,
         keys: impl IntoIterator<Item = &'a str>,
         token: Token,
@@ -90,7 +90,7 @@ impl VerifiedTicket {
         if !self.claims.keys.iter().map(String::as_str).eq(keys) {
             return Err(TicketError::Key(ClaimMismatchError::Keys));
         }
-        if !self.claims.tenure.same_tenure(token) {
+        if !self.claims.tenure.same_grant(token) {
             return Err(TicketError::Key(ClaimMismatchError::Tenure));
         }
         // A weaker mode is refused as well: a read under an exclusive tenure is stamped as exclusive.
@@ -104,7 +104,7 @@ impl VerifiedTicket {
     ///
     /// # Errors
     /// [`Bad::Key`]: the ticket says an earlier moment.
-    pub fn bounds(&self, not_after: &NotAfter) -> Result<(), TicketError> {
+    pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketError> {
         match self.not_after {
             Some(bound) if not_after.unix_ms() > bound => Err(TicketError::Key(ClaimMismatchError::NotAfter)),
             _ => Ok(()),
@@ -112,13 +112,13 @@ impl VerifiedTicket {
     }
 
     #[cfg(test)]
-    pub(super) fn of(claims: TicketClaims, issued: u64) -> Self {
+    pub(super) fn new(claims: TicketClaims, issued: u64) -> Self {
         Self { claims, issued, expires: issued + VALID, not_after: None, starts: issued }
     }
 
     /// Checks the time: a ticket is good from `LEEWAY` before its issue until `LEEWAY` after its end, without the last
     /// second (RFC 7519, 4.1.4).
-    pub(super) fn is_current(&self, now: u64) -> Result<(), TicketError> {
+    pub(super) fn check_time(&self, now: u64) -> Result<(), TicketError> {
         if now.saturating_add(LEEWAY) < self.issued.max(self.starts) {
             return Err(TicketError::Invalid(InvalidTicketError::Future));
         }
@@ -129,7 +129,7 @@ impl VerifiedTicket {
     }
 }
 
-fn of_tenure(token: Token) -> Token {
+fn grant_token(token: Token) -> Token {
     Token::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
 }
 
@@ -175,7 +175,7 @@ const FORMAT: u32 = 1;
 const LONGEST_NAME: usize = 512;
 
 impl<'a> Payload<'a> {
-    pub(super) fn of(claims: &'a TicketClaims, issued: u64) -> Self {
+    pub(super) fn from_claims(claims: &'a TicketClaims, issued: u64) -> Self {
         Self {
             v: FORMAT,
             keys: Cow::Borrowed(&claims.keys),
@@ -198,12 +198,12 @@ impl<'a> Payload<'a> {
     }
 
     /// Adds the moment after which no dispatch under the ticket may be begun.
-    pub(super) fn until(self, not_after: u64) -> Self {
+    pub(super) fn with_not_after(self, not_after: u64) -> Self {
         Self { not_after: Some(not_after), ..self }
     }
 
     /// The claims, if they are well-formed. The time is checked by [`Verified::is_current`].
-    pub(super) fn read(self) -> Result<VerifiedTicket, InvalidTicketError> {
+    pub(super) fn into_verified(self) -> Result<VerifiedTicket, InvalidTicketError> {
         if self.v != FORMAT {
             return Err(InvalidTicketError::Version);
         }
@@ -223,7 +223,7 @@ impl<'a> Payload<'a> {
         }
         Ok(VerifiedTicket {
             claims: TicketClaims {
-                tenure: Token::new(epoch(&self.e).ok_or(InvalidTicketError::Claims)?, self.s, 0)
+                tenure: Token::new(parse_epoch(&self.e).ok_or(InvalidTicketError::Claims)?, self.s, 0)
                     .map_err(|_| InvalidTicketError::Claims)?,
                 keys: self.keys.into_owned(),
                 mode: match self.mode {
@@ -252,7 +252,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Reads the epoch, only in the one spelling that [`Payload::of`] writes.
-fn epoch(digits: &str) -> Option<u64> {
+fn parse_epoch(digits: &str) -> Option<u64> {
     let value: u64 = digits.parse().ok()?;
     (value.to_string() == digits).then_some(value)
 }

@@ -26,7 +26,7 @@ pub(super) struct Jwk {
 
 impl Jwk {
     /// The public half of an Ed25519 key, and its own name if it has one.
-    pub(super) fn public(&self) -> Result<([u8; 32], Option<String>), TicketKeyError> {
+    pub(super) fn public_key(&self) -> Result<([u8; 32], Option<String>), TicketKeyError> {
         if !self.is_ed25519() {
             return Err(TicketKeyError::Kind);
         }

@@ -52,7 +52,7 @@ pub const LARGEST: usize = 64 * 1024;
 ///
 /// # Errors
 /// [`BadFile`], also if others can read the file.
-pub fn secret(path: &Path) -> Result<Vec<u8>, KeyFileError> {
+pub fn read_secret(path: &Path) -> Result<Vec<u8>, KeyFileError> {
     read(path, FileAccess::Secret)
 }
 
@@ -66,16 +66,16 @@ pub(super) fn read_stamped(path: &Path, access: FileAccess) -> Result<(Vec<u8>, 
     let file = File::open(path).map_err(failed)?;
     // The check is on the open file and not on its name, so that the checked file is the one that is read.
     let seen = file.metadata().map_err(failed)?;
-    permitted(path, &seen, access)?;
+    check_permissions(path, &seen, access)?;
     let mut bytes = Vec::new();
     file.take(LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if !seen.is_file() || bytes.len() > LARGEST {
         return Err(KeyFileError::Shape { path: path.into() });
     }
-    Ok((bytes, FileStamp::of(&seen)))
+    Ok((bytes, FileStamp::from_metadata(&seen)))
 }
 
-fn permitted(path: &Path, seen: &Metadata, access: FileAccess) -> Result<(), KeyFileError> {
+fn check_permissions(path: &Path, seen: &Metadata, access: FileAccess) -> Result<(), KeyFileError> {
     let (path, mode) = (path.to_owned(), seen.mode() & 0o7777);
     match access {
         FileAccess::Secret if mode & 0o027 != 0 => Err(KeyFileError::Readable { path, mode }),
@@ -86,11 +86,11 @@ fn permitted(path: &Path, seen: &Metadata, access: FileAccess) -> Result<(), Key
 
 impl FileStamp {
     /// `None` while there is no such file.
-    pub(super) fn look(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().map(|seen| Self::of(&seen))
+    pub(super) fn read_from(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|seen| Self::from_metadata(&seen))
     }
 
-    fn of(seen: &Metadata) -> Self {
+    fn from_metadata(seen: &Metadata) -> Self {
         let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         let (changed, modified) =
             (nanos(seen.ctime(), seen.ctime_nsec()), nanos(seen.mtime(), seen.mtime_nsec()));

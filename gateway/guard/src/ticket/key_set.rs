@@ -43,7 +43,7 @@ impl KeySet {
             if jwk.is_foreign() {
                 continue;
             }
-            let (x, kid) = jwk.public()?;
+            let (x, kid) = jwk.public_key()?;
             let public = PublicKey::new(x, kid);
             let thumbprint = okp_thumbprint(&x);
             let key = VerifyingKey::new(Algorithm::EdDSA, DecodingKey::from_ed_der(&x), thumbprint);
@@ -54,7 +54,7 @@ impl KeySet {
         if set.is_empty() { Err(TicketKeyError::NoKey) } else { Ok(Self(set)) }
     }
 
-    pub(super) fn of_secret(secret: &SharedSecret) -> Self {
+    pub(super) fn from_secret(secret: &SharedSecret) -> Self {
         let decoding = DecodingKey::from_secret(secret.bytes());
         let key = VerifyingKey::new(Algorithm::HS256, decoding, secret.thumbprint);
         Self(HashMap::from([(secret.kid.clone(), key)]))

@@ -29,7 +29,7 @@ impl SigningKeyPair {
     pub fn generate(randomness: &dyn Randomness) -> Self {
         let mut seed = [0; 32];
         randomness.fill(&mut seed);
-        Self::of(seed, None).expect("any 32 bytes are the seed of a key (RFC 8032, 5.1.5)")
+        Self::from_seed(seed, None).expect("any 32 bytes are the seed of a key (RFC 8032, 5.1.5)")
     }
 
     /// Reads a private JSON Web Key.
@@ -52,16 +52,16 @@ impl SigningKeyPair {
         if jwk.kty == "oct" {
             return Err(TicketKeyError::Shared);
         }
-        let (x, kid) = jwk.public()?;
+        let (x, kid) = jwk.public_key()?;
         let seed = decode(jwk.d.as_deref().ok_or(TicketKeyError::OnlyPublic)?).ok_or(TicketKeyError::Kind)?;
-        let pair = Self::of(seed, kid)?;
+        let pair = Self::from_seed(seed, kid)?;
         if pair.public.x != x {
             return Err(TicketKeyError::Halves);
         }
         Ok(pair)
     }
 
-    fn of(seed: [u8; 32], kid: Option<String>) -> Result<Self, TicketKeyError> {
+    fn from_seed(seed: [u8; 32], kid: Option<String>) -> Result<Self, TicketKeyError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| TicketKeyError::Kind)?;
         let x = pair.public_key().as_ref().try_into().map_err(|_| TicketKeyError::Kind)?;
         let document = pair.to_pkcs8().map_err(|_| TicketKeyError::Kind)?;
@@ -97,7 +97,7 @@ impl SharedSecret {
     pub fn generate(randomness: &dyn Randomness) -> Self {
         let mut bytes = [0; 32];
         randomness.fill(&mut bytes);
-        Self::of(encode(&bytes).into_bytes())
+        Self::new(encode(&bytes).into_bytes())
     }
 
     /// Reads one line of printable text. The line without its end is the secret, because editors and `echo` add a line
@@ -114,10 +114,10 @@ impl SharedSecret {
         if !is_secret(text) {
             return Err(TicketKeyError::Secret);
         }
-        Ok(Self::of(text.trim_ascii_end().to_vec()))
+        Ok(Self::new(text.trim_ascii_end().to_vec()))
     }
 
-    fn of(text: Vec<u8>) -> Self {
+    fn new(text: Vec<u8>) -> Self {
         // The thumbprint of an `oct` key (RFC 7638, 3.2). It helps to guess a weak secret no more than any ticket does.
         let thumbprint = thumbprint(&format!(r#"{{"k":"{}","kty":"oct"}}"#, encode(&text)));
         Self { text, kid: encode(&thumbprint), thumbprint }

@@ -24,7 +24,7 @@ pub use self::{
     bad_ticket::{ClaimMismatchError, InvalidTicketError, TicketError},
     claims::{Origin, TicketClaims, VerifiedTicket},
     form::{LEEWAY, LONGEST, VALID, now},
-    key_file::{KeyFileError, LARGEST, secret},
+    key_file::{KeyFileError, LARGEST, read_secret},
     sign::{Signer, Ticket},
     verifier::Verifier,
 };

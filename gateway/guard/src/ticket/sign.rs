@@ -61,12 +61,12 @@ impl Signer {
     /// The value of `Fencing-Ticket`, good from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
     /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: whoever reads it there could present it.
     pub fn sign(&self, claims: &TicketClaims, now: u64) -> String {
-        self.encode(&Payload::of(claims, now))
+        self.encode(&Payload::from_claims(claims, now))
     }
 
     /// As [`Signer::sign`]. `not_after`: milliseconds since 1970 after which no dispatch under the ticket may be begun.
     pub fn sign_until(&self, claims: &TicketClaims, now: u64, not_after: u64) -> String {
-        self.encode(&Payload::of(claims, now).until(not_after))
+        self.encode(&Payload::from_claims(claims, now).with_not_after(not_after))
     }
 
     fn encode(&self, payload: &Payload<'_>) -> String {

@@ -83,7 +83,7 @@ fn verify(verifier: &Verifier, ticket: &str) -> Result<(), TicketError> {
 
 /// The word that the gateway is told.
 fn word(bad: TicketError) -> &'static str {
-    AdmitError::from(bad).word().as_str()
+    AdmitError::from(bad).code().as_str()
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn threads_share_a_verifier_and_a_ticket() {
     });
     // Only checks that a future can be spawned on a runtime with several threads.
     fn is_sent(_: impl Send) {}
-    is_sent(verifier.wanted());
+    is_sent(verifier.wait_for_unknown_key());
 }
 
 #[test]
@@ -141,20 +141,20 @@ fn a_ticket_covers_its_tenure_and_nothing_else() {
     let read = verifier.verify(signed(&pair).as_bytes(), OURS, NOW).expect("good");
     let (both, exclusive) = (["account/a", "account/b"], Mode::Exclusive);
     for dispatch in [0, 1, u32::MAX] {
-        assert_eq!(read.covers(both, token(dispatch), exclusive), Ok(()));
+        assert_eq!(read.check_covers(both, token(dispatch), exclusive), Ok(()));
     }
     let no = |what| Err(TicketError::Key(what));
     for keys in [&["account/a"][..], &["account/b", "account/a"], &["account/a", "account/b", "c"], &[]] {
         assert_eq!(
-            read.covers(keys.iter().copied(), token(1), exclusive),
+            read.check_covers(keys.iter().copied(), token(1), exclusive),
             no(ClaimMismatchError::Keys),
             "{keys:?}"
         );
     }
-    assert_eq!(read.covers(both, token(1), Mode::Shared), no(ClaimMismatchError::Mode));
+    assert_eq!(read.check_covers(both, token(1), Mode::Shared), no(ClaimMismatchError::Mode));
     let others = [(i64::MAX as u64 - 1, 3), (i64::MAX as u64, 4)];
     for other in others.map(|(epoch, sequence)| Token::new(epoch, sequence, 1).expect("below 2^63")) {
-        assert_eq!(read.covers(both, other, exclusive), no(ClaimMismatchError::Tenure), "{other}");
+        assert_eq!(read.check_covers(both, other, exclusive), no(ClaimMismatchError::Tenure), "{other}");
     }
     assert_eq!(word(TicketError::Key(ClaimMismatchError::Mode)), "ticket-key");
 }
@@ -265,7 +265,7 @@ fn nothing_shows_a_secret() {
     let text = ticket.text(NOW).to_string();
     let shown = format!("{pair:?} {shared:?} {:?} {ticket:?}", Signer::with_secret(&shared));
     let shown =
-        format!("{shown} {:?} {:?}", KeySet::of_secret(&shared), KeySetFolder::of(&[&pair]).verifier());
+        format!("{shown} {:?} {:?}", KeySet::from_secret(&shared), KeySetFolder::of(&[&pair]).verifier());
     for hidden in [&private, secret, &text] {
         assert!(!shown.contains(hidden), "{shown}");
     }

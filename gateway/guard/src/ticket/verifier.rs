@@ -52,7 +52,7 @@ struct WatchedFile {
     /// The stamp of the last read, even of a bad file, so that a bad file is logged once.
     stamp: Mutex<Option<FileStamp>>,
     /// Second of the last look.
-    looked: AtomicU64,
+    last_check: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -83,13 +83,13 @@ impl Verifier {
         let (set, stamp) = kind.read(path)?;
         let (path, looked) = (path.to_owned(), AtomicU64::new(0));
         Ok(Self::new(
-            KeySource::File(WatchedFile { path, kind, stamp: Mutex::new(Some(stamp)), looked }),
+            KeySource::File(WatchedFile { path, kind, stamp: Mutex::new(Some(stamp)), last_check: looked }),
             set,
         ))
     }
 
     /// A verifier whose keys come by [`Verifier::give`]. It has none before the first call.
-    pub fn to_be_given() -> Self {
+    pub fn without_keys() -> Self {
         Self::new(KeySource::Given { wanted: Notify::new() }, KeySet::default())
     }
 
@@ -114,24 +114,24 @@ impl Verifier {
             return Err(TicketError::Invalid(InvalidTicketError::TooLong));
         }
         if let KeySource::File(watched) = &self.source
-            && watched.looked.swap(now, Ordering::Relaxed) != now
+            && watched.last_check.swap(now, Ordering::Relaxed) != now
         {
-            self.look(watched);
+            self.reload_if_changed(watched);
         }
         let name = digest(&SHA256, ticket).as_ref().try_into().expect("SHA-256 has 32 bytes");
         let known = self.cache().get(&name);
         let set = self.set();
-        if let Some(CachedTicket { verified, .. }) = known.filter(|entry| set.still_has(entry)) {
-            return belongs(&verified, ensemble, now).map(|()| verified);
+        if let Some(CachedTicket { verified, .. }) = known.filter(|entry| set.contains(entry)) {
+            return check_validity(&verified, ensemble, now).map(|()| verified);
         }
-        let checked = match check(ticket, &set) {
-            Err(InvalidTicketError::UnknownKey) => check(ticket, &self.newest()),
+        let checked = match verify_signature(ticket, &set) {
+            Err(InvalidTicketError::UnknownKey) => verify_signature(ticket, &self.refreshed_set()),
             done => done,
         };
         let entry = checked.map_err(TicketError::Invalid)?;
-        belongs(&entry.verified, ensemble, now)?;
+        check_validity(&entry.verified, ensemble, now)?;
         let verified = Arc::clone(&entry.verified);
-        self.cache().add(name, entry);
+        self.cache().insert(name, entry);
         Ok(verified)
     }
 
@@ -140,14 +140,14 @@ impl Verifier {
     ///
     /// # Errors
     /// [`BadKey`]; then the keys stay as they were.
-    pub fn give(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketKeyError> {
+    pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketKeyError> {
         self.replace(KeySet::parse(text)?, source);
         Ok(())
     }
 
     /// Returns when a ticket has named an unknown key, even if that was before the call. Never returns if the keys are
     /// in a file.
-    pub async fn wanted(&self) {
+    pub async fn wait_for_unknown_key(&self) {
         match &self.source {
             KeySource::File(_) => std::future::pending().await,
             KeySource::Given { wanted } => wanted.notified().await,
@@ -160,19 +160,19 @@ impl Verifier {
     }
 
     /// The keys after another look at the file. Given keys stay as they are.
-    fn newest(&self) -> Arc<KeySet> {
+    fn refreshed_set(&self) -> Arc<KeySet> {
         match &self.source {
-            KeySource::File(watched) => self.look(watched),
+            KeySource::File(watched) => self.reload_if_changed(watched),
             KeySource::Given { wanted } => wanted.notify_one(),
         }
         self.set()
     }
 
     /// Reads the file again if it changed. Blocks for as long as a small local file takes.
-    fn look(&self, watched: &WatchedFile) {
+    fn reload_if_changed(&self, watched: &WatchedFile) {
         // The lock also keeps a slower thread from putting older keys back.
         let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = FileStamp::look(&watched.path);
+        let seen = FileStamp::read_from(&watched.path);
         if seen == *stamp {
             return;
         }
@@ -190,7 +190,7 @@ impl Verifier {
     }
 
     #[cfg(test)]
-    pub(super) fn of_set(set: KeySet) -> Self {
+    pub(super) fn from_set(set: KeySet) -> Self {
         Self::new(KeySource::Given { wanted: Notify::new() }, set)
     }
 
@@ -224,20 +224,20 @@ impl KeyFileKind {
             }
             Self::Secret => {
                 let (text, stamp) = key_file::read_stamped(path, FileAccess::Secret)?;
-                (KeySet::of_secret(&SharedSecret::parse(&text).map_err(bad)?), stamp)
+                (KeySet::from_secret(&SharedSecret::parse(&text).map_err(bad)?), stamp)
             }
         })
     }
 }
 
 impl KeySet {
-    fn still_has(&self, entry: &CachedTicket) -> bool {
+    fn contains(&self, entry: &CachedTicket) -> bool {
         self.find(&entry.kid).is_some_and(|key| key.thumbprint == entry.thumbprint)
     }
 }
 
 /// Whether the text is a ticket that one of these keys signed.
-fn check(ticket: &[u8], set: &KeySet) -> Result<CachedTicket, InvalidTicketError> {
+fn verify_signature(ticket: &[u8], set: &KeySet) -> Result<CachedTicket, InvalidTicketError> {
     let header = jsonwebtoken::decode_header(ticket).map_err(|_| InvalidTicketError::Format)?;
     if header.typ.as_deref() != Some(TYPE) {
         return Err(InvalidTicketError::Type);
@@ -258,13 +258,13 @@ fn check(ticket: &[u8], set: &KeySet) -> Result<CachedTicket, InvalidTicketError
         ErrorKind::Json(_) | ErrorKind::InvalidAudience => InvalidTicketError::Claims,
         _ => InvalidTicketError::Format,
     })?;
-    let verified = Arc::new(payload.claims.read()?);
+    let verified = Arc::new(payload.claims.into_verified()?);
     Ok(CachedTicket { verified, kid: kid.into(), thumbprint: key.thumbprint })
 }
 
 /// Checks the parts that a cached ticket has to pass each time: its installation and its time.
-fn belongs(verified: &VerifiedTicket, ensemble: &str, now: u64) -> Result<(), TicketError> {
-    verified.is_current(now)?;
+fn check_validity(verified: &VerifiedTicket, ensemble: &str, now: u64) -> Result<(), TicketError> {
+    verified.check_time(now)?;
     if verified.claims.ensemble != ensemble {
         return Err(TicketError::Invalid(InvalidTicketError::Ensemble));
     }

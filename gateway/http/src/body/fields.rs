@@ -1,6 +1,6 @@
 //! Removes fields that must not pass a proxy: those of one hop, and every spelling of the fields that only we write.
 
-use fencegate_policies::plan::{ReservedFields, are_alike, begins_plain, is_plain};
+use fencegate_policies::plan::{ReservedFields, is_spelling_of, same_field, starts_with_spelling};
 use hyper::{
     HeaderMap,
     header::{CONNECTION, HeaderName},
@@ -14,12 +14,12 @@ pub(crate) const LIBRARYS_MOST: usize = 100;
 
 /// Removes the fields of one hop (RFC 9110, 7.6.1), known ones and nominated ones, and our own fields, which it
 /// returns.
-pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
+pub fn strip_hop_by_hop(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
     let is_ours = |name: &HeaderName| ours.contains(name.as_str());
     // Goes through the fields of the head, because most heads have few fields, and none of these.
     let mut named = SmallVec::<[HeaderName; USUAL]>::new();
     for name in headers.keys() {
-        if is_of_hop(name.as_str()) || is_ours(name) {
+        if is_hop_by_hop(name.as_str()) || is_ours(name) {
             named.push(name.clone());
         }
     }
@@ -30,7 +30,7 @@ pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
         }
     }
     if named.contains(&CONNECTION) {
-        for name in nominated(headers) {
+        for name in connection_nominated(headers) {
             headers.remove(name);
         }
     }
@@ -44,18 +44,18 @@ pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
 const USUAL: usize = 4;
 
 /// The fields that `Connection` nominates, in any of its lines.
-fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+fn connection_nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let names = lines.flat_map(|line| line.split(',')).map(str::trim);
     // What most lines say is a field of one hop by itself, and goes as such.
     let names = names.filter(|name| !name.eq_ignore_ascii_case("keep-alive"));
     let names = names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
-    names.filter(|name| !names_client(name.as_str())).collect()
+    names.filter(|name| !identifies_client(name.as_str())).collect()
 }
 
 /// Whether a field of this name tells the next server about the client or the way of a request, in any spelling. What a
 /// trusted proxy writes there must not be removed by a nomination of the proxy's own client (CVE-2022-31813).
-pub fn names_client(name: &str) -> bool {
+pub fn identifies_client(name: &str) -> bool {
     const NAMES: [&str; 7] = [
         "forwarded",
         "x-real-ip",
@@ -69,12 +69,12 @@ pub fn names_client(name: &str) -> bool {
     if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b'c' | b't')) {
         return false;
     }
-    begins_plain(name, "x-forwarded") || NAMES.iter().any(|known| is_plain(name, known))
+    starts_with_spelling(name, "x-forwarded") || NAMES.iter().any(|known| is_spelling_of(name, known))
 }
 
 /// Includes look-alikes: some servers read `Transfer_Encoding` as the field itself, and take the length of the body
 /// from `Content_Length`.
-fn is_of_hop(name: &str) -> bool {
+fn is_hop_by_hop(name: &str) -> bool {
     // All spellings of a field begin with its own letter.
     if !matches!(name.as_bytes().first(), Some(b'c' | b'k' | b'p' | b't' | b'u' | b'h')) {
         return false;
@@ -83,7 +83,7 @@ fn is_of_hop(name: &str) -> bool {
     if name.bytes().all(is_plain) {
         return HOP_BY_HOP.contains(&name);
     }
-    HOP_BY_HOP.iter().chain(&["content-length"]).any(|other| are_alike(name, other))
+    HOP_BY_HOP.iter().chain(&["content-length"]).any(|other| same_field(name, other))
 }
 
 static HOP_BY_HOP: [&str; 9] = [
@@ -123,7 +123,7 @@ mod tests {
         }
         headers.append("x-fences", HeaderValue::from_static("stays"));
         headers.append("fenc", HeaderValue::from_static("stays"));
-        clean(&mut headers, &ReservedFields::with(["X-Fence".to_owned()]));
+        strip_hop_by_hop(&mut headers, &ReservedFields::new(["X-Fence".to_owned()]));
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["fenc", "x-fences"]);
@@ -141,7 +141,7 @@ mod tests {
         for name in ["content-length", "content_type", "x_custom", "transfer_encodings"] {
             headers.append(name, HeaderValue::from_static("stays"));
         }
-        clean(&mut headers, &ReservedFields::default());
+        strip_hop_by_hop(&mut headers, &ReservedFields::default());
         let left: Vec<_> = headers.iter().map(|(_, value)| value).collect();
         assert_eq!(left, ["stays"; 4]);
     }
@@ -154,7 +154,7 @@ mod tests {
         headers.append("x-one", HeaderValue::from_static("1"));
         headers.append("x-two", HeaderValue::from_static("2"));
         headers.append("x-three", HeaderValue::from_static("3"));
-        clean(&mut headers, &ReservedFields::default());
+        strip_hop_by_hop(&mut headers, &ReservedFields::default());
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-three"]);
     }
 
@@ -165,7 +165,7 @@ mod tests {
         for name in ["x-forwarded-for", "forwarded", "x-real-ip", "x-one"] {
             headers.append(name, HeaderValue::from_static("1"));
         }
-        clean(&mut headers, &ReservedFields::default());
+        strip_hop_by_hop(&mut headers, &ReservedFields::default());
         let mut left = headers.keys().map(HeaderName::as_str).collect::<Vec<_>>();
         left.sort_unstable();
         assert_eq!(left, ["forwarded", "x-forwarded-for", "x-real-ip"]);

@@ -5,25 +5,25 @@ use std::{pin::Pin, task::Waker};
 /// An observer of a body. Each method does nothing by default.
 pub trait Observer: 'static {
     /// The source was asked for a piece. `is_here`: a piece or the end is here; else the source has to wait.
-    fn asked(&mut self, _is_here: bool) {}
+    fn on_poll(&mut self, _is_here: bool) {}
 
     /// A piece of this many bytes is given on; trailers and the end count as none.
-    fn gives(&mut self, _bytes: usize) {}
+    fn on_data(&mut self, _bytes: usize) {}
 
     /// All of the body was given on. This may be called twice, and is never called for a body that breaks.
-    fn complete(&mut self) {}
+    fn on_end(&mut self) {}
 
     /// The source has failed, so the body breaks.
-    fn failed(&mut self) {}
+    fn on_error(&mut self) {}
 
     /// Whether all bytes that were given on are sent, so that an error may be reported. If not, the waker is woken when
     /// they are.
-    fn has_left(&self, _waker: &Waker) -> bool {
+    fn check_flushed(&self, _waker: &Waker) -> bool {
         true
     }
 
     /// Called after the last byte. The future, if any, ends when no byte of the *request* can leave any more.
-    fn settles(&mut self) -> Option<SettleFuture> {
+    fn settle(&mut self) -> Option<SettleFuture> {
         None
     }
 }
@@ -35,7 +35,7 @@ pub type SettleFuture = Pin<Box<dyn Future<Output = ()>>>;
 pub(super) struct DropOnComplete<T>(pub(super) Option<T>);
 
 impl<T: 'static> Observer for DropOnComplete<T> {
-    fn complete(&mut self) {
+    fn on_end(&mut self) {
         self.0 = None;
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct LiveBody {
     incoming: Incoming,
     stall: IdleTimeout,
     /// When all of it has to be here.
-    by: Option<Instant>,
+    deadline: Option<Instant>,
     framing: Framing,
     /// The exchange of an upload, which says how the upload proceeds.
     exchange: Option<Rc<Exchange>>,
@@ -62,7 +62,7 @@ enum BodyEnd {
 }
 
 /// `None` for an empty piece, so that an empty body is at its end before it is read.
-pub(super) fn some(data: Bytes) -> Option<Bytes> {
+pub(super) fn non_empty(data: Bytes) -> Option<Bytes> {
     (!data.is_empty()).then_some(data)
 }
 
@@ -87,7 +87,7 @@ struct IdleTimeout {
 
 impl Source {
     pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::Whole { data: some(data), trailers: trailers.map(Box::new), piece: usize::MAX }
+        Self::Whole { data: non_empty(data), trailers: trailers.map(Box::new), piece: usize::MAX }
     }
 
     pub(super) fn live(live: LiveBody) -> Self {
@@ -111,7 +111,7 @@ impl Source {
             }),
             Self::Live(live) => {
                 let polled = live.poll(cx);
-                live.tell(&polled);
+                live.record_upload(&polled);
                 polled
             }
             Self::Piped(pieces) => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
@@ -123,7 +123,7 @@ impl Source {
     }
 
     /// Reads one piece if it is here, and keeps it for the reader. Returns an error if the body is already broken.
-    pub(super) fn look(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+    pub(super) fn prefetch(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Self::Live(live) = self else { return Ok(()) };
         if live.begun.is_none()
             && let Poll::Ready(Some(frame)) = live.poll(cx)
@@ -149,19 +149,19 @@ impl LiveBody {
     /// `pause`: the time limit between two pieces.
     pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
         let stall = IdleTimeout { limit: pause, timer: None };
-        Self { begun: None, end: None, incoming, stall, by: None, framing, exchange: None }
+        Self { begun: None, end: None, incoming, stall, deadline: None, framing, exchange: None }
     }
 
     /// Sets the exchange of a request's body.
-    pub(super) fn of(self, exchange: Rc<Exchange>) -> Self {
+    pub(super) fn with_exchange(self, exchange: Rc<Exchange>) -> Self {
         Self { exchange: Some(exchange), ..self }
     }
 
     /// Puts `begun`, which was read before, back to the front.
-    pub(super) fn begin_with(&mut self, begun: Bytes) {
-        self.begun = some(begun).map(Frame::data);
+    pub(super) fn prepend(&mut self, begun: Bytes) {
+        self.begun = non_empty(begun).map(Frame::data);
         if let Some(exchange) = &self.exchange {
-            exchange.comes(RequestBodyState::HeldBack);
+            exchange.set_body_state(RequestBodyState::HeldBack);
         }
     }
 
@@ -170,16 +170,16 @@ impl LiveBody {
         self.exchange.clone().filter(|_| !self.is_end())
     }
 
-    pub(super) fn by(&mut self, by: Instant) {
-        self.by = Some(by);
+    pub(super) fn set_deadline(&mut self, by: Instant) {
+        self.deadline = Some(by);
     }
 
-    pub(super) fn is_due(&self) -> Option<Instant> {
-        self.by
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.by.is_some_and(|by| by <= Instant::now()) {
+        if self.deadline.is_some_and(|by| by <= Instant::now()) {
             return Poll::Ready(Some(Err(BodyError::Overdue { awaited: self.stall.timer.is_some() })));
         }
         if let Some(begun) = self.begun.take() {
@@ -191,7 +191,7 @@ impl LiveBody {
             None => {}
         }
         let Poll::Ready(polled) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            return self.stall.poll(cx, self.by).map(|error| Some(Err(error)));
+            return self.stall.poll(cx, self.deadline).map(|error| Some(Err(error)));
         };
         self.stall.timer = None;
         Poll::Ready(match polled {
@@ -211,9 +211,9 @@ impl LiveBody {
         })
     }
 
-    fn tell(&self, polled: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
+    fn record_upload(&self, polled: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
         let Some(exchange) = &self.exchange else { return };
-        exchange.comes(match polled {
+        exchange.set_body_state(match polled {
             Poll::Pending => RequestBodyState::Awaited,
             Poll::Ready(None) => RequestBodyState::Complete,
             Poll::Ready(Some(Ok(_))) if self.is_end() => RequestBodyState::Complete,

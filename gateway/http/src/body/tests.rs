@@ -47,7 +47,7 @@ async fn ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     let permit = Rc::new(());
     let in_flight = Rc::downgrade(&permit);
     let live = LiveBody::new(answer, Framing::Http2, Duration::from_secs(5));
-    let mut body = Body::of(Source::live(live), Trailers::Drop).holding(permit);
+    let mut body = Body::new(Source::live(live), Trailers::Drop).keep_until_complete(permit);
     let end = loop {
         match body.frame().await {
             Some(Ok(_)) => {}

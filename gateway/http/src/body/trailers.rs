@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fencegate_policies::plan::Plan;
 use hyper::body::Frame;
 
-use super::fields::clean;
+use super::fields::strip_hop_by_hop;
 
 /// The treatment of a body's trailers.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ impl Trailers {
             (Self::Pass, Ok(trailers)) => Some(Frame::trailers(trailers)),
             (Self::Drop, Ok(_)) => None,
             (Self::Clean(plan), Ok(mut trailers)) => {
-                clean(&mut trailers, &plan.fields);
+                strip_hop_by_hop(&mut trailers, &plan.fields);
                 (!trailers.is_empty()).then(|| Frame::trailers(trailers))
             }
         }

@@ -11,22 +11,23 @@ use rustix::process::{Resource, getrlimit};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAllowance {
     pub bytes: usize,
-    pub of: &'static str,
+    pub source: &'static str,
 }
 
 /// The least of these: half of the container's or process's limit, and a quarter of the machine's memory, which other
 /// processes share.
-pub fn allowance() -> MemoryAllowance {
+pub fn memory_allowance() -> MemoryAllowance {
     let half = |(bytes, of): (u64, &'static str)| (bytes / 2, of);
     let known = [
-        of_cgroup(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")).map(|most| half((most, "cgroup"))),
-        left(Resource::As, "VmSize:").map(|left| half((left, "address space limit"))),
-        left(Resource::Data, "VmData:").map(|left| half((left, "data limit"))),
+        cgroup_limit(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup"))
+            .map(|most| half((most, "cgroup"))),
+        remaining(Resource::As, "VmSize:").map(|left| half((left, "address space limit"))),
+        remaining(Resource::Data, "VmData:").map(|left| half((left, "data limit"))),
         kib(&read("/proc/meminfo"), "MemTotal:").map(|all| (all / 4, "machine")),
     ];
     let least = known.into_iter().flatten().min_by_key(|(bytes, _)| *bytes);
     let (bytes, of) = least.unwrap_or((LEAST, "least that is useful"));
-    MemoryAllowance { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), of }
+    MemoryAllowance { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), source: of }
 }
 
 /// With less memory than this hardly any request could be served.
@@ -38,7 +39,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 /// The lowest bound on the way from the process's own group to the root. `own`: `/proc/self/cgroup`.
-fn of_cgroup(mounted: &Path, own: &str) -> Option<u64> {
+fn cgroup_limit(mounted: &Path, own: &str) -> Option<u64> {
     let bounds = own.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, group) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -58,7 +59,7 @@ fn of_cgroup(mounted: &Path, own: &str) -> Option<u64> {
 }
 
 /// What a limit of the process leaves, after the memory that it uses now.
-fn left(limit: Resource, used: &str) -> Option<u64> {
+fn remaining(limit: Resource, used: &str) -> Option<u64> {
     let most = getrlimit(limit).current?;
     Some(most.saturating_sub(kib(&read("/proc/self/status"), used)?))
 }
@@ -99,13 +100,13 @@ mod tests {
             (&[], "", None),
         ] {
             let mounted = mounted(files);
-            assert_eq!(of_cgroup(mounted.path(), own), bound, "{files:?} {own:?}");
+            assert_eq!(cgroup_limit(mounted.path(), own), bound, "{files:?} {own:?}");
         }
     }
 
     #[test]
     fn there_is_always_an_answer() {
-        let MemoryAllowance { bytes, of } = allowance();
+        let MemoryAllowance { bytes, source: of } = memory_allowance();
         assert!(bytes as u64 >= LEAST && !of.is_empty());
         assert_eq!(kib("MemFree: 1 kB\nMemTotal:  2 kB\n", "MemTotal:"), Some(2048));
     }

@@ -12,7 +12,7 @@ use fencegate_policies::plan::{
 use tracing::{info, warn};
 
 use super::{
-    allowance::{MemoryAllowance, allowance},
+    allowance::{MemoryAllowance, memory_allowance},
     metrics::BufferedMetrics,
 };
 
@@ -34,7 +34,7 @@ struct BudgetState {
 /// The room that one body or head takes, until it is dropped.
 #[derive(Debug)]
 pub struct BudgetReservation {
-    of: Budget,
+    budget: Budget,
     kind: ReservationKind,
     bytes: i64,
 }
@@ -54,8 +54,8 @@ pub struct BudgetExceededError;
 impl Budget {
     /// A budget from the memory that this process may have. Call it early, before other parts of the process have taken
     /// memory.
-    pub fn of_this_process(metrics: BufferedMetrics) -> Self {
-        let MemoryAllowance { bytes, of } = allowance();
+    pub fn for_process(metrics: BufferedMetrics) -> Self {
+        let MemoryAllowance { bytes, source: of } = memory_allowance();
         info!(bytes, of, "buffered.allowance");
         Self::new(bytes, metrics)
     }
@@ -70,7 +70,7 @@ impl Budget {
 
     /// Takes the budget of a new plan. It counts from the next piece of a body on. Every worker calls this for every
     /// plan; a `max_body` that never finds room is logged once.
-    pub fn turn_to(&self, limits: &ListenerLimits) {
+    pub fn update(&self, limits: &ListenerLimits) {
         self.set(limits.buffered);
         let (largest, max_body) = (self.largest(), limits.max_body);
         let short = if largest < max_body { max_body } else { 0 };
@@ -87,7 +87,7 @@ impl Budget {
     fn set(&self, written: Option<usize>) {
         let most = i64::try_from(written.unwrap_or(self.0.usual)).unwrap_or(i64::MAX);
         self.0.most.store(most, Ordering::Relaxed);
-        self.0.metrics.limit(most);
+        self.0.metrics.set_limit(most);
     }
 
     pub fn metrics(&self) -> &BufferedMetrics {
@@ -96,31 +96,31 @@ impl Budget {
 
     /// The largest body that finds room when there is no other one.
     pub fn largest(&self) -> usize {
-        body_memory::largest(self.most())
+        body_memory::max_body(self.limit())
     }
 
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn limit(&self) -> usize {
         usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    pub(super) fn room(&self) -> BudgetReservation {
-        BudgetReservation { of: self.clone(), kind: ReservationKind::Body, bytes: 0 }
+    pub(super) fn reserve(&self) -> BudgetReservation {
+        BudgetReservation { budget: self.clone(), kind: ReservationKind::Body, bytes: 0 }
     }
 
-    pub(super) fn room_of_head(&self) -> BudgetReservation {
-        BudgetReservation { of: self.clone(), kind: ReservationKind::Head, bytes: 0 }
+    pub(super) fn reserve_head(&self) -> BudgetReservation {
+        BudgetReservation { budget: self.clone(), kind: ReservationKind::Head, bytes: 0 }
     }
 }
 
 impl BudgetReservation {
     /// Makes room for `bytes` of this body in all.
-    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
-        self.hold_within(bytes, body_memory::bound(self.of.most(), bytes), usize::MAX)
+    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
+        self.resize_within(bytes, body_memory::body_limit(self.budget.limit(), bytes), usize::MAX)
     }
 
     /// Makes room for `bytes` in all, where all rooms together take at most `all` then, and those of heads at most `heads`.
     /// What has room keeps it.
-    pub(super) fn hold_within(
+    pub(super) fn resize_within(
         &mut self,
         bytes: usize,
         all: usize,
@@ -156,12 +156,12 @@ impl BudgetReservation {
     }
 
     pub(super) fn budget(&self) -> &Budget {
-        &self.of
+        &self.budget
     }
 
     /// Returns the new sums of all rooms, and of those of heads.
     fn add(&self, bytes: i64) -> (i64, i64) {
-        let metrics = &self.of.0.metrics;
+        let metrics = &self.budget.0.metrics;
         let of_heads = if self.kind == ReservationKind::Head { bytes } else { 0 };
         (metrics.add(bytes), metrics.add_to_heads(of_heads))
     }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn budget(most: usize) -> Budget {
-        Budget::new(most, BufferedMetrics::nobodys())
+        Budget::new(most, BufferedMetrics::detached())
     }
 
     fn used(budget: &Budget) -> i64 {
@@ -192,8 +192,8 @@ mod tests {
         let budget = budget(1 << 20);
         let mut large: Vec<BudgetReservation> = Vec::new();
         loop {
-            let mut room = budget.room();
-            if room.hold(128 << 10).is_err() {
+            let mut room = budget.reserve();
+            if room.resize(128 << 10).is_err() {
                 break;
             }
             large.push(room);
@@ -201,17 +201,17 @@ mod tests {
         assert_eq!(large.len(), 6, "three quarters");
         let mut small: Vec<BudgetReservation> = Vec::new();
         loop {
-            let mut room = budget.room();
-            if room.hold(64 << 10).is_err() {
+            let mut room = budget.reserve();
+            if room.resize(64 << 10).is_err() {
                 break;
             }
             small.push(room);
         }
         assert_eq!(small.len(), 4);
         assert_eq!(used(&budget), 1 << 20);
-        budget.room().hold(FREE).expect("what is tiny is not counted");
+        budget.reserve().resize(FREE).expect("what is tiny is not counted");
         large.pop();
-        assert_eq!(budget.room().hold(64 << 10), Ok(()));
+        assert_eq!(budget.reserve().resize(64 << 10), Ok(()));
         drop((large, small));
         assert_eq!(used(&budget), 0);
     }
@@ -223,9 +223,9 @@ mod tests {
             for _ in 0..4 {
                 threads.spawn(|| {
                     for _ in 0..2000 {
-                        let mut room = budget.room();
+                        let mut room = budget.reserve();
                         for step in 1..12 {
-                            if room.hold(step * (60 << 10)).is_err() {
+                            if room.resize(step * (60 << 10)).is_err() {
                                 break;
                             }
                         }

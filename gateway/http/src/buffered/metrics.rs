@@ -45,7 +45,7 @@ impl BufferedMetrics {
     }
 
     /// Metrics that no endpoint shows.
-    pub fn nobodys() -> Self {
+    pub fn detached() -> Self {
         Self::register(&MetricRegistry::new())
     }
 
@@ -61,19 +61,19 @@ impl BufferedMetrics {
         self.heads.get()
     }
 
-    pub fn limit(&self, bytes: i64) {
+    pub fn set_limit(&self, bytes: i64) {
         self.limit.set(bytes);
     }
 
-    pub fn request_refused(&self) {
+    pub fn record_rejected_request(&self) {
         self.without_room.with_label_values(&[REQUEST]).inc();
     }
 
-    pub fn head_refused(&self) {
+    pub fn record_rejected_head(&self) {
         self.without_room.with_label_values(&[HEAD]).inc();
     }
 
-    pub fn answer_passed_on(&self) {
+    pub fn record_unbuffered_response(&self) {
         self.without_room.with_label_values(&[ANSWER]).inc();
     }
 }

@@ -7,7 +7,7 @@ pub mod metrics;
 mod pieces;
 
 pub use self::{
-    allowance::{MemoryAllowance, allowance},
+    allowance::{MemoryAllowance, memory_allowance},
     budget::{Budget, BudgetExceededError, BudgetReservation},
     head::{HeadMemory, HeadReservation},
     pieces::{AddChunkError, ChunkBuffer},

@@ -34,7 +34,7 @@ pub struct AddChunkError(pub Bytes);
 impl ChunkBuffer {
     /// `expected`: the announced length of the body, or its bound.
     pub fn new(budget: &Budget, expected: usize) -> Self {
-        Self { held: BufferedChunks::None, room: budget.room(), expected }
+        Self { held: BufferedChunks::None, room: budget.reserve(), expected }
     }
 
     /// # Errors
@@ -42,7 +42,7 @@ impl ChunkBuffer {
     pub fn add(&mut self, data: Bytes) -> Result<(), AddChunkError> {
         let all = self.len() + data.len();
         match &mut self.held {
-            BufferedChunks::None => match self.room.hold(all) {
+            BufferedChunks::None => match self.room.resize(all) {
                 Ok(()) if data.len() < COPIED => {
                     self.held = BufferedChunks::One(Bytes::copy_from_slice(&data))
                 }
@@ -104,7 +104,7 @@ fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut BudgetRes
         return true;
     }
     let roomy = all.max(several.capacity().saturating_mul(2).min(expected));
-    let Some(capacity) = [roomy, all].into_iter().find(|bytes| room.hold(*bytes).is_ok()) else {
+    let Some(capacity) = [roomy, all].into_iter().find(|bytes| room.resize(*bytes).is_ok()) else {
         return false;
     };
     several.reserve_exact(capacity - several.len());
@@ -129,7 +129,7 @@ mod tests {
     use crate::buffered::metrics::BufferedMetrics;
 
     fn budget(most: usize) -> Budget {
-        Budget::new(most, BufferedMetrics::nobodys())
+        Budget::new(most, BufferedMetrics::detached())
     }
 
     fn used(budget: &Budget) -> usize {

@@ -31,7 +31,7 @@ struct QueueState {
 /// Sends the interim answers of one exchange.
 #[derive(Debug, Clone)]
 pub struct InformationalSender {
-    of: Arc<InformationalQueue>,
+    queue: Arc<InformationalQueue>,
     exchange: u64,
 }
 
@@ -46,12 +46,12 @@ impl InformationalQueue {
         if !queue.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             queue.waker = Some(waker.clone());
         }
-        InformationalSender { of: self.clone(), exchange: queue.exchange }
+        InformationalSender { queue: self.clone(), exchange: queue.exchange }
     }
 
     /// The final answer begins, so no more interim answers are taken. Ready when the earlier ones are written, or the
     /// connection has ended.
-    pub fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_close(&self, cx: &Context<'_>) -> Poll<()> {
         let mut queue = self.queue();
         queue.open = false;
         if queue.bytes.is_empty() {
@@ -85,7 +85,7 @@ impl InformationalQueue {
     }
 
     /// Whether an interim answer is partly written, so that its rest has to come before anything else.
-    pub(crate) fn is_begun(&self) -> bool {
+    pub(crate) fn is_partly_written(&self) -> bool {
         self.queue().begun
     }
 
@@ -96,14 +96,14 @@ impl InformationalQueue {
 
 impl InformationalSender {
     /// Queues an interim answer, unless the final one has begun or too many bytes wait.
-    pub fn say(&self, status: StatusCode, headers: &HeaderMap) {
+    pub fn send(&self, status: StatusCode, headers: &HeaderMap) {
         let reason = status.canonical_reason().unwrap_or("Interim");
         let mut words = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
         for (name, value) in headers {
             words.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
         }
         words.extend(b"\r\n");
-        let mut queue = self.of.queue();
+        let mut queue = self.queue.queue();
         if !queue.open || queue.exchange != self.exchange || queue.bytes.len() + words.len() > MOST {
             return;
         }
@@ -138,20 +138,20 @@ mod tests {
         let first = interims.open(waker);
         let mut link = HeaderMap::new();
         link.insert("link", "</a>; rel=preload".parse().expect("a value"));
-        first.say(StatusCode::EARLY_HINTS, &link);
+        first.send(StatusCode::EARLY_HINTS, &link);
         let cx = Context::from_waker(waker);
-        assert!(interims.poll_over(&cx).is_pending());
-        first.say(StatusCode::PROCESSING, &HeaderMap::new());
+        assert!(interims.poll_close(&cx).is_pending());
+        first.send(StatusCode::PROCESSING, &HeaderMap::new());
         let begun = written(&interims, 10);
-        assert!(interims.is_begun());
+        assert!(interims.is_partly_written());
         let all = begun + &written(&interims, usize::MAX);
         assert_eq!(all, "HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n");
-        assert!(interims.poll_over(&cx).is_ready() && !interims.is_begun());
+        assert!(interims.poll_close(&cx).is_ready() && !interims.is_partly_written());
         let second = interims.open(waker);
-        first.say(StatusCode::PROCESSING, &HeaderMap::new());
+        first.send(StatusCode::PROCESSING, &HeaderMap::new());
         assert_eq!(written(&interims, usize::MAX), "", "the one before is over");
         for _ in 0..10_000 {
-            second.say(StatusCode::PROCESSING, &HeaderMap::new());
+            second.send(StatusCode::PROCESSING, &HeaderMap::new());
         }
         assert!(written(&interims, usize::MAX).len() <= MOST);
     }

@@ -18,17 +18,17 @@ const DATA: u8 = 0;
 
 impl DataFrameCounter {
     /// The socket has taken the first `count` bytes of these pieces. Returns how many of them belong to bodies.
-    pub(super) fn pass(&mut self, pieces: &[IoSlice<'_>], count: usize) -> usize {
+    pub(super) fn advance(&mut self, pieces: &[IoSlice<'_>], count: usize) -> usize {
         let (mut left, mut data) = (count, 0);
         for piece in pieces {
             let passed = &piece[..left.min(piece.len())];
             left -= passed.len();
-            data += self.follow(passed);
+            data += self.parse(passed);
         }
         data
     }
 
-    fn follow(&mut self, mut bytes: &[u8]) -> usize {
+    fn parse(&mut self, mut bytes: &[u8]) -> usize {
         let mut data = 0;
         while !bytes.is_empty() {
             if self.left > 0 {
@@ -69,7 +69,7 @@ mod tests {
         for size in [1, 2, 8, 9, 10, 1000, all.len()] {
             let mut followed = DataFrameCounter::default();
             let data: usize =
-                all.chunks(size).map(|piece| followed.pass(&[IoSlice::new(piece)], piece.len())).sum();
+                all.chunks(size).map(|piece| followed.advance(&[IoSlice::new(piece)], piece.len())).sum();
             assert_eq!(data, 70_006, "in pieces of {size}");
         }
     }
@@ -79,7 +79,7 @@ mod tests {
         let (first, second) = (frame(0, 10), frame(0, 20));
         let mut followed = DataFrameCounter::default();
         let pieces = [IoSlice::new(&first), IoSlice::new(&second)];
-        assert_eq!(followed.pass(&pieces, 22), 10);
-        assert_eq!(followed.pass(&[IoSlice::new(&second[3..])], 26), 20);
+        assert_eq!(followed.advance(&pieces, 22), 10);
+        assert_eq!(followed.advance(&[IoSlice::new(&second[3..])], 26), 20);
     }
 }

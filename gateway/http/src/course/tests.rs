@@ -4,65 +4,65 @@ use super::*;
 
 #[test]
 fn a_request_is_over_when_both_its_body_and_its_answer_are() {
-    let course = ConnectionState::of_http1(Instant::now());
+    let course = ConnectionState::new_http1(Instant::now());
     assert!(matches!(course.reading(), ReadState::Head(_)));
     let (body, answer) = course.begin();
     drop(answer);
     assert_eq!((course.reading(), course.writing()), (ReadState::Busy, WriteState::LastChunk));
     drop(body);
     assert_eq!(course.reading(), ReadState::Idle(None));
-    course.heard();
+    course.record_read();
     assert!(matches!(course.reading(), ReadState::Head(_)));
 }
 
 #[test]
 fn an_http2_connection_is_quiet_when_its_last_answer_is_written_and_was_so_for_a_while() {
-    let course = ConnectionState::of_http2();
-    assert!(course.is_quiet().is_some(), "it has asked nothing");
+    let course = ConnectionState::new_http2();
+    assert!(course.quiet_since().is_some(), "it has asked nothing");
     let (exchange, answering) = course.begin();
-    answering.is_to_leave(0);
+    answering.add_unsent(0);
     drop((exchange, answering));
-    course.grows_older(ANSWER_LEAVES * 2);
-    assert_eq!(course.is_quiet(), None, "given to the HTTP library, and not written");
-    course.is_written();
-    assert!(course.is_quiet().is_some());
+    course.age(ANSWER_LEAVES * 2);
+    assert_eq!(course.quiet_since(), None, "given to the HTTP library, and not written");
+    course.mark_written();
+    assert!(course.quiet_since().is_some());
     drop(course.begin());
-    assert_eq!(course.is_quiet(), None, "it was over just now");
-    course.grows_older(ANSWER_LEAVES);
-    assert!(course.is_quiet().is_some());
+    assert_eq!(course.quiet_since(), None, "it was over just now");
+    course.age(ANSWER_LEAVES);
+    assert!(course.quiet_since().is_some());
 }
 
 #[test]
 fn an_http1_connection_is_quiet_without_a_request_and_one_that_sends_its_head_is_not_at_once() {
-    let course = ConnectionState::of_http1(Instant::now());
-    assert_eq!(course.is_quiet(), None, "a head is on its way");
-    course.grows_older(HEAD_COMES);
-    assert!(course.is_quiet().is_some(), "it lets us wait for the rest");
+    let course = ConnectionState::new_http1(Instant::now());
+    assert_eq!(course.quiet_since(), None, "a head is on its way");
+    course.age(HEAD_COMES);
+    assert!(course.quiet_since().is_some(), "it lets us wait for the rest");
     let (exchange, answering) = course.begin();
-    answering.is_to_leave(0);
+    answering.add_unsent(0);
     drop((exchange, answering));
-    course.owes(0);
-    assert_eq!(course.is_quiet(), None, "its answer is not flushed");
-    course.is_written();
-    assert!(course.is_quiet().is_some());
+    course.set_owed(0);
+    assert_eq!(course.quiet_since(), None, "its answer is not flushed");
+    course.mark_written();
+    assert!(course.quiet_since().is_some());
 }
 
 #[test]
 fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_not() {
-    let course = ConnectionState::of_http2();
+    let course = ConnectionState::new_http2();
     let (_slow, slow) = course.begin();
     let (_waits, waits) = course.begin();
     for round in 1..4 {
-        slow.asked(round == 1);
-        waits.asked(false);
+        slow.record_poll(round == 1);
+        waits.record_poll(false);
         if round > 1 {
-            slow.asked(true);
+            slow.record_poll(true);
         }
-        assert_eq!(course.look(), H2Snapshot { exchanges: 2, unsent: false, not_taken: 1 });
+        assert_eq!(course.snapshot(), H2Snapshot { exchanges: 2, unsent: false, not_taken: 1 });
     }
-    assert_eq!(course.look().not_taken, 2);
+    assert_eq!(course.snapshot().not_taken, 2);
     drop((slow, _slow));
-    assert_eq!(course.look(), H2Snapshot { exchanges: 1, unsent: false, not_taken: 0 });
+    assert_eq!(course.snapshot(), H2Snapshot { exchanges: 1, unsent: false, not_taken: 0 });
     assert_eq!(course.writing(), WriteState::Answers, "frames are nobody's last words");
 }
 
@@ -70,33 +70,33 @@ fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_n
 #[test]
 fn an_answer_that_nobody_takes_is_seen_as_often_as_it_is_looked_at() {
     const LOOKS: u32 = 300;
-    let course = ConnectionState::of_http2();
+    let course = ConnectionState::new_http2();
     let (_exchange, answering) = course.begin();
-    answering.asked(true);
-    let seen = (0..LOOKS).fold(0, |_, _| course.look().not_taken);
+    answering.record_poll(true);
+    let seen = (0..LOOKS).fold(0, |_, _| course.snapshot().not_taken);
     assert_eq!(seen, LOOKS);
 }
 
 #[test]
 fn what_the_library_has_of_an_answer_is_work_for_as_long_as_some_of_it_moves() {
     const PATIENCE: Duration = Duration::from_secs(30);
-    let course = ConnectionState::of_http2();
-    course.unsent.waits(PATIENCE);
+    let course = ConnectionState::new_http2();
+    course.unsent.set_patience(PATIENCE);
     let (exchange, answering) = course.begin();
-    answering.is_to_leave(1000);
+    answering.add_unsent(1000);
     drop((exchange, answering));
-    course.is_written();
+    course.mark_written();
     for _ in 0..3 {
-        course.grows_older(PATIENCE / 4 * 3);
-        assert_eq!((course.is_quiet(), course.look().unsent), (None, true));
-        course.unsent.written(100);
+        course.age(PATIENCE / 4 * 3);
+        assert_eq!((course.quiet_since(), course.snapshot().unsent), (None, true));
+        course.unsent.remove(100);
     }
-    course.unsent.written(700);
-    assert!(course.is_quiet().is_some() && !course.look().unsent, "all of it is written");
+    course.unsent.remove(700);
+    assert!(course.quiet_since().is_some() && !course.snapshot().unsent, "all of it is written");
     // The rest of a stream that was reset is never written.
-    course.begin().1.is_to_leave(1000);
-    course.is_written();
-    assert_eq!(course.is_quiet(), None);
-    course.grows_older(PATIENCE);
-    assert!(course.is_quiet().is_some() && !course.look().unsent);
+    course.begin().1.add_unsent(1000);
+    course.mark_written();
+    assert_eq!(course.quiet_since(), None);
+    course.age(PATIENCE);
+    assert!(course.quiet_since().is_some() && !course.snapshot().unsent);
 }

@@ -32,21 +32,21 @@ impl UnsentBytes {
     }
 
     /// Sets how long the client may take nothing.
-    pub(crate) fn waits(&self, patience: Duration) {
+    pub(crate) fn set_patience(&self, patience: Duration) {
         self.patience.set(patience);
     }
 
-    pub(super) fn given(&self, bytes: usize) {
+    pub(super) fn add(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
         self.moved.set(Instant::now());
     }
 
     /// The first `count` bytes of these pieces were written.
-    pub(super) fn passed(&self, pieces: &[IoSlice<'_>], count: usize) {
-        self.written(self.frames.borrow_mut().pass(pieces, count));
+    pub(super) fn record_write(&self, pieces: &[IoSlice<'_>], count: usize) {
+        self.remove(self.frames.borrow_mut().advance(pieces, count));
     }
 
-    pub(super) fn written(&self, bytes: usize) {
+    pub(super) fn remove(&self, bytes: usize) {
         if bytes > 0 {
             self.bytes.set(self.bytes.get().saturating_sub(bytes));
             self.moved.set(Instant::now());
@@ -54,13 +54,13 @@ impl UnsentBytes {
     }
 
     #[cfg(test)]
-    pub(super) fn grows_older(&self, by: Duration) {
+    pub(super) fn age(&self, by: Duration) {
         self.moved.set(self.moved.get() - by);
     }
 
     /// Whether the client still has bytes to take. Bytes that do not move for too long no longer count: they may belong
     /// to a stream that was reset, whose rest the library discards without notice.
-    pub(super) fn is_some(&self) -> bool {
+    pub(super) fn has_bytes(&self) -> bool {
         if self.moved.get().elapsed() >= self.patience.get() {
             self.bytes.set(0);
         }

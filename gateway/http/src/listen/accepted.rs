@@ -29,7 +29,7 @@ use crate::{buffered::Budget, network::Reset, peer::ConnectionInfo, share::Clien
 
 /// A listener's settings in one plan.
 pub(super) struct ListenerConfig {
-    speech: HttpServer,
+    server: HttpServer,
     connections_per_client: Option<usize>,
     protocols: ListenerProtocols,
     certificates: Option<Arc<Certificates>>,
@@ -42,7 +42,7 @@ pub(super) struct ListenerConfig {
 
 impl ListenerConfig {
     /// Returns when the drain is on. A client that connected just before gets a moment for its first bytes.
-    async fn drained(&self) {
+    async fn wait_drained(&self) {
         self.drain.cancelled().await;
         sleep(LAST_REQUEST).await;
     }
@@ -55,7 +55,7 @@ impl ListenerConfig {
         (budget, shares): (Budget, ClientQuotas),
     ) -> Self {
         Self {
-            speech: HttpServer::new(listener, budget, shares),
+            server: HttpServer::new(listener, budget, shares),
             connections_per_client: listener.limits.connections_per_client,
             protocols: listener.protocols,
             certificates,
@@ -78,10 +78,10 @@ impl ListenerConfig {
     /// Whether this peer is a proxy before us. A proxy's connections belong to many clients, so closing one could hit a
     /// client that has done nothing wrong, and may have sent a POST.
     pub(super) fn is_proxy(&self, peer: &ConnectionInfo) -> bool {
-        self.trusted.sets_apart(peer.address.ip())
+        self.trusted.is_proxy(peer.address.ip())
     }
 
-    pub(super) async fn connection<I>(
+    pub(super) async fn serve_connection<I>(
         &self,
         stream: I,
         peer: ConnectionInfo,
@@ -91,50 +91,50 @@ impl ListenerConfig {
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         match self.proxy_protocol {
-            ProxyProtocol::Off => self.known(stream, peer, place, front).await,
+            ProxyProtocol::Off => self.serve_client(stream, peer, place, front).await,
             // In a box, as all that not every connection needs: one that lies idle is no larger for it.
             ProxyProtocol::Require => {
-                if let Some((stream, peer)) = Box::pin(self.named(stream, peer)).await {
-                    Box::pin(self.known(stream, peer, place, front)).await;
+                if let Some((stream, peer)) = Box::pin(self.read_proxy_header(stream, peer)).await {
+                    Box::pin(self.serve_client(stream, peer, place, front)).await;
                 }
             }
         }
     }
 
     /// Reads the client from the PROXY header. `None`: the connection is closed without an answer.
-    async fn named<I: AsyncRead + Unpin>(
+    async fn read_proxy_header<I: AsyncRead + Unpin>(
         &self,
         stream: I,
         peer: ConnectionInfo,
     ) -> Option<(PrefixedIo<I>, ConnectionInfo)> {
         if !self.trusted.contains(peer.address.ip()) {
-            self.metrics.proxy_header("untrusted");
+            self.metrics.record_proxy_header("untrusted");
             warn!(peer = %peer.address, "not one of `trusted_peers`, so what it says of its client does not count");
             return None;
         }
         let named = tokio::select! {
             biased;
-            named = timeout(self.speech.timeouts.detect, proxied::header(stream)) => named,
+            named = timeout(self.server.timeouts.detect, proxied::read_header(stream)) => named,
             () = self.drain.cancelled() => return None,
         };
         let (result, known) = match named {
-            Ok(Ok((Some(client), stream))) => ("client", Some((stream, peer.speaking_for(client)))),
+            Ok(Ok((Some(client), stream))) => ("client", Some((stream, peer.with_client_address(client)))),
             Ok(Ok((None, stream))) => ("local", Some((stream, peer))),
             Ok(Err(bad)) => {
                 warn!(peer = %peer.address, %bad, "no client is named");
-                (bad.word(), None)
+                (bad.as_str(), None)
             }
             Err(_elapsed) => {
-                self.metrics.timed_out(TimeLimit::Detect);
+                self.metrics.record_timeout(TimeLimit::Detect);
                 ("late", None)
             }
         };
-        self.metrics.proxy_header(result);
+        self.metrics.record_proxy_header(result);
         known
     }
 
     /// Goes on with a known client.
-    async fn known<I>(
+    async fn serve_client<I>(
         &self,
         stream: I,
         peer: ConnectionInfo,
@@ -144,13 +144,13 @@ impl ListenerConfig {
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         match &self.certificates {
-            None => self.spoken_with(stream, peer, place, front).await,
-            Some(certificates) => Box::pin(self.secured(certificates, stream, peer, place, front)).await,
+            None => self.detect_and_serve(stream, peer, place, front).await,
+            Some(certificates) => Box::pin(self.serve_tls(certificates, stream, peer, place, front)).await,
         }
     }
 
     /// TLS comes first.
-    async fn secured<I>(
+    async fn serve_tls<I>(
         &self,
         certificates: &Arc<Certificates>,
         stream: I,
@@ -162,41 +162,41 @@ impl ListenerConfig {
     {
         let shaken = tokio::select! {
             biased;
-            shaken = timeout(self.speech.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
+            shaken = timeout(self.server.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
             // The client has not sent a request yet.
-            () = self.drained() => return,
+            () = self.wait_drained() => return,
         };
         match shaken {
             Ok(Ok(HandshakeResult::Secured(stream, handshake, agreed))) => {
-                self.metrics.handshake(true);
-                let peer = peer.over(handshake);
+                self.metrics.record_handshake(true);
+                let peer = peer.with_tls(handshake);
                 match agreed {
-                    Some(spoken) => self.serve(spoken, PrefixedIo::unread(stream), peer, place, front).await,
-                    None => self.spoken_with(stream, peer, place, front).await,
+                    Some(spoken) => self.serve(spoken, PrefixedIo::new(stream), peer, place, front).await,
+                    None => self.detect_and_serve(stream, peer, place, front).await,
                 }
             }
             Ok(Ok(HandshakeResult::Plain(stream))) => {
                 let why = "plain HTTP, where TLS is expected";
-                refuse(stream, why, &**front).await;
+                reject_protocol(stream, why, &**front).await;
             }
             Ok(Ok(HandshakeResult::Failed(error, stream))) => {
-                self.metrics.handshake(false);
+                self.metrics.record_handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
                 // In TLS 1.3 the client may send a request before we have checked its certificate. If the connection
                 // were closed with unread bytes, it would be reset, and the alert lost.
-                farewell::farewell(stream, Bytes::new()).await;
+                farewell::write_and_linger(stream, Bytes::new()).await;
             }
             Ok(Ok(HandshakeResult::Closed)) => {}
             Ok(Err(error)) => {
-                self.metrics.handshake(false);
+                self.metrics.record_handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
             }
-            Err(_elapsed) => self.metrics.timed_out(TimeLimit::TlsHandshake),
+            Err(_elapsed) => self.metrics.record_timeout(TimeLimit::TlsHandshake),
         }
     }
 
     /// Detects the protocol by the first bytes, and serves it.
-    async fn spoken_with<I>(
+    async fn detect_and_serve<I>(
         &self,
         stream: I,
         peer: ConnectionInfo,
@@ -207,18 +207,20 @@ impl ListenerConfig {
     {
         let detected = tokio::select! {
             biased;
-            detected = timeout(self.speech.timeouts.detect, detect(stream, self.protocols)) => detected,
+            detected = timeout(self.server.timeouts.detect, detect(stream, self.protocols)) => detected,
             // The client has not sent a request yet.
-            () = self.drained() => return,
+            () = self.wait_drained() => return,
         };
         match detected {
             Ok(Ok(DetectResult::Detected(spoken, stream))) => {
                 self.serve(spoken, stream, peer, place, front).await
             }
-            Ok(Ok(DetectResult::Foreign(stream, why))) => Box::pin(refuse(stream, why, &**front)).await,
+            Ok(Ok(DetectResult::Foreign(stream, why))) => {
+                Box::pin(reject_protocol(stream, why, &**front)).await
+            }
             Ok(Ok(DetectResult::Gone)) => {}
             Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
-            Err(_elapsed) => self.metrics.timed_out(TimeLimit::Detect),
+            Err(_elapsed) => self.metrics.record_timeout(TimeLimit::Detect),
         }
     }
 
@@ -234,7 +236,7 @@ impl ListenerConfig {
     {
         let address = peer.address;
         if let Err(error) =
-            self.speech.serve(spoken, stream, peer, place, (front, &self.metrics), &self.drain).await
+            self.server.serve(spoken, stream, peer, place, (front, &self.metrics), &self.drain).await
         {
             debug!(peer = %address, %error, "client connection ended");
         }
@@ -242,9 +244,13 @@ impl ListenerConfig {
 }
 
 /// Answers a client that speaks another protocol with the reason.
-async fn refuse<I: AsyncRead + AsyncWrite + Unpin>(stream: I, why: &'static str, front: &dyn HttpHandler) {
-    let words = farewell::words(&front.refuse(RequestRejection::Malformed(why), Duration::ZERO));
-    farewell::farewell(stream, words).await;
+async fn reject_protocol<I: AsyncRead + AsyncWrite + Unpin>(
+    stream: I,
+    why: &'static str,
+    front: &dyn HttpHandler,
+) {
+    let words = farewell::encode_response(&front.reject(RequestRejection::Malformed(why), Duration::ZERO));
+    farewell::write_and_linger(stream, words).await;
 }
 
 #[cfg(test)]
@@ -262,7 +268,7 @@ mod tests {
     #[test]
     fn a_connection_is_no_larger_for_what_others_need() {
         let size = future(
-            ListenerConfig::connection::<SocketStream>
+            ListenerConfig::serve_connection::<SocketStream>
                 as FiveArgFn<&'static _, _, _, &'static _, &'static Rc<dyn HttpHandler>, _>,
         );
         assert!(size <= 1664, "{size}");

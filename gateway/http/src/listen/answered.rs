@@ -7,13 +7,13 @@ use crate::course::ResponseTracker;
 
 impl ResponseTracker {
     /// Adds the observer to an answer.
-    pub fn with(self, mut body: Body) -> Body {
-        if let Some(taker) = body.take_taker() {
-            self.parts(taker);
+    pub fn observe(self, mut body: Body) -> Body {
+        if let Some(taker) = body.take_upgrade_sender() {
+            self.upgrade(taker);
         }
-        self.is_to_leave(0);
-        let body = if self.is_one_of_several() { body.in_pieces(PIECE) } else { body };
-        body.telling(Box::new(self))
+        self.add_unsent(0);
+        let body = if self.is_multiplexed() { body.with_max_chunk(PIECE) } else { body };
+        body.with_observer(Box::new(self))
     }
 }
 
@@ -22,15 +22,15 @@ impl ResponseTracker {
 const PIECE: usize = 16 << 10;
 
 impl Observer for ResponseTracker {
-    fn asked(&mut self, is_here: bool) {
-        Self::asked(self, is_here);
+    fn on_poll(&mut self, is_here: bool) {
+        Self::record_poll(self, is_here);
     }
 
-    fn gives(&mut self, bytes: usize) {
-        self.is_to_leave(bytes);
+    fn on_data(&mut self, bytes: usize) {
+        self.add_unsent(bytes);
     }
 
-    fn has_left(&self, waker: &Waker) -> bool {
-        Self::has_left(self, waker)
+    fn check_flushed(&self, waker: &Waker) -> bool {
+        Self::check_flushed(self, waker)
     }
 }

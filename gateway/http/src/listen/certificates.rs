@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use fencegate_policies::plan::{self, CertificateFiles, ClientAuth, ListenerProtocols, ListenerTls};
-use fencegate_process::pem::{self, FileVersion, PemError, not_after, stamp_of};
+use fencegate_process::pem::{self, FileVersion, PemError, file_version, not_after};
 use rustls::{
     ServerConfig,
     client::verify_server_name,
@@ -29,7 +29,7 @@ use tracing::{error, info, warn};
 
 use super::{
     detect::{DetectedProtocol, PrefixedIo, begins_with_tls},
-    identity::identity,
+    identity::parse_identity,
     metrics::ClientMetrics,
 };
 use crate::{network::Reset, peer::TlsInfo};
@@ -71,12 +71,12 @@ impl Certificates {
         metrics: &ClientMetrics,
     ) -> Result<Option<Arc<Self>>, ListenerTlsError> {
         let Some(tls) = listener.tls.clone() else { return Ok(None) };
-        Self::shown(tls, listener.protocols, metrics).map(Some)
+        Self::load(tls, listener.protocols, metrics).map(Some)
     }
 
     /// # Errors
     /// The files cannot be used.
-    pub fn shown(
+    pub fn load(
         tls: ListenerTls,
         protocols: ListenerProtocols,
         metrics: &ClientMetrics,
@@ -88,7 +88,7 @@ impl Certificates {
         };
         let alpn: Vec<Vec<u8>> = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         // The stamps are taken before the files are read, so that a change in between is noticed later.
-        let seen = stamps(&tls);
+        let seen = file_stamps(&tls);
         let config = config(&tls, &alpn, metrics)?;
         let opened = Arc::new(Self {
             tls,
@@ -112,29 +112,29 @@ impl Certificates {
     /// The files cannot be used, which is also logged. The old ones stay in use.
     pub fn reload(&self) -> Result<(), ListenerTlsError> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        *looked = FileState { seen: stamps(&self.tls), bad: None };
-        self.take_over().inspect_err(|bad| self.tell(bad))
+        *looked = FileState { seen: file_stamps(&self.tls), bad: None };
+        self.install().inspect_err(|bad| self.log_error(bad))
     }
 
-    fn look(&self) {
+    fn reload_if_changed(&self) {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = stamps(&self.tls);
+        let now = file_stamps(&self.tls);
         if looked.seen != now {
-            *looked = FileState { seen: now, bad: self.take_over().err() };
+            *looked = FileState { seen: now, bad: self.install().err() };
         } else if let Some(bad) = looked.bad.take() {
-            self.tell(&bad);
+            self.log_error(&bad);
         }
     }
 
-    fn take_over(&self) -> Result<(), ListenerTlsError> {
+    fn install(&self) -> Result<(), ListenerTlsError> {
         self.current.store(Arc::new(config(&self.tls, &self.alpn, &self.metrics)?));
-        self.metrics.tls_reloaded(true);
+        self.metrics.record_tls_reload(true);
         info!("certificates of the listener taken over");
         Ok(())
     }
 
-    fn tell(&self, bad: &ListenerTlsError) {
-        self.metrics.tls_reloaded(false);
+    fn log_error(&self, bad: &ListenerTlsError) {
+        self.metrics.record_tls_reload(false);
         let source = std::error::Error::source(bad).map(ToString::to_string);
         error!(code = "FG0510", %bad, source, "new certificates cannot be used; the old ones stay");
     }
@@ -149,7 +149,8 @@ impl Certificates {
     ) -> Result<(TlsStream<I>, TlsInfo, Option<DetectedProtocol>), (io::Error, I)> {
         let stream = TlsAcceptor::from(self.current.load_full()).accept(stream).into_fallible().await?;
         let (_, session) = stream.get_ref();
-        let client = session.peer_certificates().and_then(|chain| chain.first()).map(|first| identity(first));
+        let client =
+            session.peer_certificates().and_then(|chain| chain.first()).map(|first| parse_identity(first));
         let handshake = TlsInfo { server_name: session.server_name().map(str::to_owned), client };
         let spoken = match session.alpn_protocol() {
             Some(b"h2") => Some(DetectedProtocol::Http2),
@@ -210,7 +211,7 @@ impl<I: Reset> Reset for TlsStream<I> {
 /// Looks at the files once a second, until the certificates are dropped.
 fn watch(certificates: &Weak<Certificates>) {
     while let Some(certificates) = certificates.upgrade() {
-        certificates.look();
+        certificates.reload_if_changed();
         drop(certificates);
         thread::sleep(LOOK);
     }
@@ -229,12 +230,12 @@ fn config(
         plan::TlsVersion::Tls13 => &[&TLS13][..],
     };
     let keys =
-        tls.certificates.iter().map(|pair| certified(pair, &provider)).collect::<Result<Vec<_>, _>>()?;
+        tls.certificates.iter().map(|pair| certified_key(pair, &provider)).collect::<Result<Vec<_>, _>>()?;
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions);
     let builder = builder.map_err(ListenerTlsError::Library)?;
-    let verifier = verifier(tls, provider)?;
+    let verifier = client_verifier(tls, provider)?;
     for (pair, key) in tls.certificates.iter().zip(&keys) {
-        validity(pair, key, metrics);
+        record_validity(pair, key, metrics);
     }
     let mut config =
         builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(SniResolver { keys }));
@@ -251,15 +252,15 @@ fn config(
 pub fn examine(tls: &ListenerTls) -> Result<Vec<(PathBuf, Option<u64>)>, ListenerTlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let examined = tls.certificates.iter().map(|pair| {
-        let key = certified(pair, &provider)?;
+        let key = certified_key(pair, &provider)?;
         Ok((pair.certificate.clone(), key.cert.first().and_then(|first| not_after(first))))
     });
     let examined = examined.collect::<Result<_, ListenerTlsError>>()?;
-    verifier(tls, provider.clone())?;
+    client_verifier(tls, provider.clone())?;
     Ok(examined)
 }
 
-fn certified(
+fn certified_key(
     pair: &CertificateFiles,
     provider: &CryptoProvider,
 ) -> Result<Arc<CertifiedKey>, ListenerTlsError> {
@@ -272,7 +273,7 @@ fn certified(
     CertifiedKey::from_der(chain, key, provider).map(Arc::new).map_err(unfit)
 }
 
-fn verifier(
+fn client_verifier(
     tls: &ListenerTls,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, ListenerTlsError> {
@@ -286,9 +287,9 @@ fn verifier(
     builder.build().map_err(|source| ListenerTlsError::Clients { path: path.clone(), source })
 }
 
-fn validity(pair: &CertificateFiles, key: &CertifiedKey, metrics: &ClientMetrics) {
+fn record_validity(pair: &CertificateFiles, key: &CertifiedKey, metrics: &ClientMetrics) {
     let Some(until) = key.cert.first().and_then(|first| not_after(first)) else { return };
-    metrics.certificate_valid_until(&pair.certificate, until);
+    metrics.set_certificate_expiry(&pair.certificate, until);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if until < now {
         // It is used all the same: clients then see the reason, which they would not without a handshake.
@@ -317,11 +318,11 @@ fn has_name(key: &CertifiedKey, name: &ServerName<'_>) -> bool {
     parsed.is_some_and(|parsed| verify_server_name(&parsed, name).is_ok())
 }
 
-fn stamps(tls: &ListenerTls) -> Vec<Option<FileVersion>> {
+fn file_stamps(tls: &ListenerTls) -> Vec<Option<FileVersion>> {
     let pairs = tls.certificates.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
     let clients = match &tls.client_auth {
         ClientAuth::Off => None,
         ClientAuth::Optional(path) | ClientAuth::Required(path) => Some(path),
     };
-    pairs.chain(clients).map(|path| stamp_of(path)).collect()
+    pairs.chain(clients).map(|path| file_version(path)).collect()
 }

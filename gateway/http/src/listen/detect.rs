@@ -46,7 +46,7 @@ pub(super) async fn detect<I: AsyncRead + Unpin>(
         if first[0] == TLS_HANDSHAKE {
             return Ok(DetectResult::Foreign(stream, "TLS, where plain HTTP is expected"));
         }
-        let known = match (is_preface(&first), spoken) {
+        let known = match (match_preface(&first), spoken) {
             (Some(true), ListenerProtocols::Both | ListenerProtocols::Http2) => DetectedProtocol::Http2,
             (Some(false), ListenerProtocols::Both | ListenerProtocols::Http1) => DetectedProtocol::Http1,
             (Some(true), ListenerProtocols::Http1) => {
@@ -71,7 +71,7 @@ const FIRST_READ: usize = 4096;
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Whether these bytes are the preface; `None`: they may become it.
-fn is_preface(first: &[u8]) -> Option<bool> {
+fn match_preface(first: &[u8]) -> Option<bool> {
     if first.len() >= PREFACE.len() {
         return Some(first.starts_with(PREFACE));
     }
@@ -94,11 +94,11 @@ pub struct PrefixedIo<I> {
 }
 
 impl<I> PrefixedIo<I> {
-    pub(super) fn unread(stream: I) -> Self {
-        Self::read(Bytes::new(), stream)
+    pub(super) fn new(stream: I) -> Self {
+        Self::with_prefix(Bytes::new(), stream)
     }
 
-    pub(super) fn read(first: Bytes, stream: I) -> Self {
+    pub(super) fn with_prefix(first: Bytes, stream: I) -> Self {
         Self { first, stream }
     }
 }

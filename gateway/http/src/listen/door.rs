@@ -27,14 +27,14 @@ use crate::{
 /// One worker's share of a listener.
 pub struct Acceptor {
     /// Replaced by a reload, for later connections.
-    entry: RefCell<Rc<ListenerConfig>>,
+    config: RefCell<Rc<ListenerConfig>>,
     drain: CancellationToken,
     /// The places for open connections. When all are in use, further connections wait in the kernel's backlog.
-    places: Rc<ConnectionSlots>,
+    slots: Rc<ConnectionSlots>,
     /// The counts of each client, over all workers.
-    shares: ClientQuotas,
+    quotas: ClientQuotas,
     /// Whether further connections are closed at once instead.
-    turns_away: bool,
+    rejects_when_full: bool,
     metrics: Rc<ClientMetrics>,
     /// The memory for heads.
     budget: Budget,
@@ -54,21 +54,29 @@ impl Acceptor {
         let entry = ListenerConfig::new(listener, certificates, drain.clone(), metrics.clone(), counted);
         let places = ConnectionSlots::new(share.max(1));
         let entry = RefCell::new(Rc::new(entry));
-        Self { entry, drain, places, shares, turns_away: false, metrics, budget }
+        Self {
+            config: entry,
+            drain,
+            slots: places,
+            quotas: shares,
+            rejects_when_full: false,
+            metrics,
+            budget,
+        }
     }
 
     /// Closes connections that find no place at once, instead of letting them wait.
     #[must_use]
-    pub fn turning_away(self) -> Self {
-        Self { turns_away: true, ..self }
+    pub fn rejecting_when_full(self) -> Self {
+        Self { rejects_when_full: true, ..self }
     }
 
     /// Takes another plan's settings, from the next connection on.
-    pub fn turn_to(&self, listener: &Listener) {
-        let certificates = self.entry.borrow().certificates();
+    pub fn update_config(&self, listener: &Listener) {
+        let certificates = self.config.borrow().certificates();
         let (drain, metrics) = (self.drain.clone(), self.metrics.clone());
-        let counted = (self.budget.clone(), self.shares.clone());
-        self.entry.replace(Rc::new(ListenerConfig::new(listener, certificates, drain, metrics, counted)));
+        let counted = (self.budget.clone(), self.quotas.clone());
+        self.config.replace(Rc::new(ListenerConfig::new(listener, certificates, drain, metrics, counted)));
     }
 
     /// Accepts connections until the drain begins. They live on in `open`, each until its requests are answered.
@@ -86,8 +94,8 @@ impl Acceptor {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    if let Some(place) = self.place(&peer).await {
-                        self.take(stream, peer, place, &front, open);
+                    if let Some(place) = self.acquire_slot(&peer).await {
+                        self.spawn_connection(stream, peer, place, &front, open);
                     }
                 }
                 Err(error) => {
@@ -97,24 +105,25 @@ impl Acceptor {
                 }
             }
         }
-        listener.closes();
-        self.serve_the_queue::<N>(listener, &front, open).await;
+        listener.stop_accepting();
+        self.serve_backlog::<N>(listener, &front, open).await;
     }
 
     /// A place for a new connection. `None`: it is closed.
-    async fn place(&self, peer: &ConnectionInfo) -> Option<AcceptedSlot> {
-        let client = ClientId::at(peer.address.ip());
+    async fn acquire_slot(&self, peer: &ConnectionInfo) -> Option<AcceptedSlot> {
+        let client = ClientId::from_ip(peer.address.ip());
         let turned_away = |why: ConnectionRejection| {
-            self.metrics.turned_away(why);
-            debug!(peer = %peer.address, why = why.word(), "turned away");
+            self.metrics.record_rejection(why);
+            debug!(peer = %peer.address, why = why.as_str(), "turned away");
         };
-        let is_proxy = self.entry.borrow().is_proxy(peer);
-        let take = || if is_proxy { self.places.take_for_others(client) } else { self.places.take(client) };
-        let most = self.entry.borrow().connections_per_client().filter(|_| !is_proxy);
+        let is_proxy = self.config.borrow().is_proxy(peer);
+        let take =
+            || if is_proxy { self.slots.acquire_for_proxy(client) } else { self.slots.acquire(client) };
+        let most = self.config.borrow().connections_per_client().filter(|_| !is_proxy);
         let share = match most {
             None => None,
             Some(most) => {
-                let share = self.shares.connection(client, most);
+                let share = self.quotas.acquire_connection(client, most);
                 if share.is_none() {
                     turned_away(ConnectionRejection::ClientLimit);
                     return None;
@@ -122,8 +131,8 @@ impl Acceptor {
                 share
             }
         };
-        if self.turns_away {
-            let place = self.places.free(client);
+        if self.rejects_when_full {
+            let place = self.slots.try_acquire(client);
             if place.is_none() {
                 turned_away(ConnectionRejection::ConnectionLimit);
             }
@@ -133,13 +142,13 @@ impl Acceptor {
             if let Some(place) = take() {
                 return Some((place, share));
             }
-            if !is_proxy && !self.places.may_wait(client) {
+            if !is_proxy && !self.slots.may_wait(client) {
                 turned_away(ConnectionRejection::ConnectionLimit);
                 return None;
             }
             // All connections are at work. The end of a request does not wake us, so look again soon.
             tokio::select! {
-                () = self.places.freed() => {}
+                () = self.slots.wait_freed() => {}
                 () = sleep(LOOK) => {}
                 () = self.drain.cancelled() => return take().map(|place| (place, share)),
             }
@@ -147,7 +156,7 @@ impl Acceptor {
     }
 
     /// Serves the connections in the kernel's queue, because closing the socket would reset them.
-    async fn serve_the_queue<N: Network>(
+    async fn serve_backlog<N: Network>(
         &self,
         listener: N::Listener,
         front: &Rc<dyn HttpHandler>,
@@ -162,13 +171,13 @@ impl Acceptor {
                 () = std::future::ready(()) => return,
             };
             if let Ok((stream, peer)) = accepted {
-                let Some(place) = self.places.take(ClientId::at(peer.address.ip())) else { return };
-                self.take(stream, peer, (place, None), front, open);
+                let Some(place) = self.slots.acquire(ClientId::from_ip(peer.address.ip())) else { return };
+                self.spawn_connection(stream, peer, (place, None), front, open);
             }
         }
     }
 
-    fn take<S>(
+    fn spawn_connection<S>(
         &self,
         stream: S,
         peer: ConnectionInfo,
@@ -178,15 +187,15 @@ impl Acceptor {
     ) where
         S: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
-        let (entry, front) = (self.entry.borrow().clone(), front.clone());
+        let (entry, front) = (self.config.borrow().clone(), front.clone());
         let metrics = self.metrics.clone();
         open.spawn_local(async move {
             let address = peer.address;
             let lost = async {
-                place.lost().await;
-                metrics.made_room();
+                place.wait_lost().await;
+                metrics.record_eviction();
                 debug!(peer = %address, "ended to make room: it asked nothing");
-                if place.is_spoken_over() {
+                if place.mark_http() {
                     pending().await
                 }
             };
@@ -194,7 +203,7 @@ impl Acceptor {
                 // Checked first: once the place is lost, no further request of this connection is taken.
                 biased;
                 () = lost => {}
-                () = entry.connection(stream, peer, &place, &front) => {}
+                () = entry.serve_connection(stream, peer, &place, &front) => {}
             }
             drop((place, share));
         });

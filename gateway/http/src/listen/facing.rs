@@ -14,9 +14,9 @@ use crate::{
 
 /// The service for one client's connection.
 pub struct ConnectionService {
-    front: Rc<dyn HttpHandler>,
+    handler: Rc<dyn HttpHandler>,
     peer: Rc<ConnectionInfo>,
-    course: Rc<ConnectionState>,
+    connection: Rc<ConnectionState>,
     pause: Duration,
     memory: HeadMemory,
 }
@@ -30,7 +30,7 @@ impl ConnectionService {
         pause: Duration,
         memory: HeadMemory,
     ) -> Self {
-        Self { front, peer: Rc::new(peer), course, pause, memory }
+        Self { handler: front, peer: Rc::new(peer), connection: course, pause, memory }
     }
 }
 
@@ -40,18 +40,18 @@ impl Service<Request<Incoming>> for ConnectionService {
     type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
-        let (exchange, answering) = self.course.begin();
+        let (exchange, answering) = self.connection.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         // Here and not in a step: one look at an HTTP/2 connection hands over all heads that have come, and steps run later.
-        let Ok(head) = self.memory.hold(&http) else {
-            let reply = self.front.refuse(RequestRejection::HeadMemoryExhausted, Duration::ZERO);
-            return Box::pin(ready(Ok(reply.map(|body| answering.with(body)))));
+        let Ok(head) = self.memory.reserve_read(&http) else {
+            let reply = self.handler.reject(RequestRejection::HeadMemoryExhausted, Duration::ZERO);
+            return Box::pin(ready(Ok(reply.map(|body| answering.observe(body)))));
         };
-        self.front.answer(IncomingRequest {
+        self.handler.handle(IncomingRequest {
             http: Box::new(http),
             peer: self.peer.clone(),
             exchange,
-            answering,
+            tracker: answering,
             head,
         })
     }

@@ -11,7 +11,7 @@ use tokio::{
 use crate::body::Reply;
 
 /// The bytes of an answer in HTTP/1.1, with `connection: close`.
-pub fn words(reply: &Reply) -> Bytes {
+pub fn encode_response(reply: &Reply) -> Bytes {
     let (status, body) = (reply.status(), reply.body().bytes().unwrap_or_default());
     let mut head = format!("HTTP/1.1 {status}\r\n");
     for (name, value) in reply.headers() {
@@ -26,7 +26,7 @@ pub fn words(reply: &Reply) -> Bytes {
 
 /// Writes `words` and closes. A connection that is closed while the client still sends is reset, and the reset may
 /// overtake the words. So incoming bytes are read and discarded for a moment.
-pub async fn farewell<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
+pub async fn write_and_linger<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
     let said = async {
         stream.write_all(&words).await?;
         stream.shutdown().await?;
@@ -40,7 +40,7 @@ pub async fn farewell<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: B
 
 /// Closes after the last answer. If there are unread bytes, they are read and discarded for a moment, as in
 /// [`farewell`].
-pub(super) async fn close<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I) {
+pub(super) async fn linger<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I) {
     let mut sink = [0; SINK];
     let closed = async {
         stream.shutdown().await?;
@@ -51,7 +51,7 @@ pub(super) async fn close<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I) {
         }
     };
     if let Ok(Ok(true)) = timeout(LINGER, closed).await {
-        farewell(stream, Bytes::new()).await;
+        write_and_linger(stream, Bytes::new()).await;
     }
 }
 

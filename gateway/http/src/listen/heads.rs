@@ -45,26 +45,26 @@ impl PartialHead {
     pub(super) fn read(&mut self, bytes: &[u8], of_head: bool) -> Result<(), BudgetExceededError> {
         match &mut self.progress {
             HeadProgress::Http1(come) if of_head => {
-                *come += head_part(bytes, *come == 0);
-                self.room.hold(*come)
+                *come += head_length(bytes, *come == 0);
+                self.room.resize(*come)
             }
             HeadProgress::Http1(_) => Ok(()),
             HeadProgress::Http2 { frames, unfinished, since } => {
                 frames.read(bytes);
                 if !frames.open {
                     if since.take().is_some() {
-                        self.room.give_back();
+                        self.room.release();
                     }
                     return Ok(());
                 }
                 since.get_or_insert_with(Instant::now);
-                self.room.hold(*unfinished)
+                self.room.resize(*unfinished)
             }
         }
     }
 
     /// Since when an HTTP/2 head is not complete. Nothing else can come over the connection meanwhile.
-    pub(super) fn unfinished(&self) -> Option<Instant> {
+    pub(super) fn unfinished_since(&self) -> Option<Instant> {
         match self.progress {
             HeadProgress::Http1(_) => None,
             HeadProgress::Http2 { since, .. } => since,
@@ -74,7 +74,7 @@ impl PartialHead {
 
 /// How many of these bytes are the head's: what a client has sent behind an empty line is a body, or another request. Empty
 /// lines before the first one are passed over (RFC 9112, 2.2).
-fn head_part(bytes: &[u8], first: bool) -> usize {
+fn head_length(bytes: &[u8], first: bool) -> usize {
     let before = bytes.iter().take_while(|byte| first && matches!(byte, b'\r' | b'\n')).count();
     let ends = |end: &[u8]| {
         let at = bytes[before..].windows(end.len()).position(|window| window == end)?;
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn heads_that_are_not_complete_take_room_and_the_last_one_finds_none() {
         for spoken in [DetectedProtocol::Http1, DetectedProtocol::Http2] {
-            let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
+            let budget = Budget::new(1 << 20, BufferedMetrics::detached());
             let memory = HeadMemory::new(budget.clone(), None);
             let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
             let bytes = if spoken == DetectedProtocol::Http1 { vec![b'x'; 1 << 20] } else { opened };
@@ -185,21 +185,21 @@ mod tests {
             ("POST / HTTP/1.1\r\nHost: a\r\n", 26),
             ("\r\n\r\n", 4),
         ] {
-            assert_eq!(head_part(sent.as_bytes(), true), head, "{sent:?}");
+            assert_eq!(head_length(sent.as_bytes(), true), head, "{sent:?}");
         }
-        assert_eq!(head_part(b"\r\n\r\nbody", false), 4);
+        assert_eq!(head_length(b"\r\n\r\nbody", false), 4);
     }
 
     #[test]
     fn a_complete_http2_head_gives_its_room_back_and_an_http1_connection_keeps_it() {
-        let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
+        let budget = Budget::new(1 << 20, BufferedMetrics::detached());
         let memory = HeadMemory::new(budget.clone(), None);
         let mut http2 = PartialHead::new(DetectedProtocol::Http2, &memory, 1 << 20);
         let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
         http2.read(&opened, false).expect("room");
-        assert!(http2.unfinished().is_some());
+        assert!(http2.unfinished_since().is_some());
         http2.read(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
-        assert_eq!((http2.unfinished(), budget.metrics().add(0)), (None, 0));
+        assert_eq!((http2.unfinished_since(), budget.metrics().add(0)), (None, 0));
         let mut http1 = PartialHead::new(DetectedProtocol::Http1, &memory, 1 << 20);
         http1.read(&[b'x'; 30_000], true).expect("room");
         http1.read(&[b'x'; 90_000], false).expect("a body is counted elsewhere");

@@ -11,13 +11,18 @@ use crate::peer::ClientIdentity;
 
 /// Reads a certificate that was verified already. Fields that cannot be read stay empty; the fingerprint names the
 /// certificate all the same.
-pub(super) fn identity(certificate: &[u8]) -> ClientIdentity {
+pub(super) fn parse_identity(certificate: &[u8]) -> ClientIdentity {
     let fingerprint =
         digest(&SHA256, certificate).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let read = Certificate::from_der(certificate).ok();
     let subject = read.as_ref().map(|read| read.tbs_certificate.subject.to_string()).unwrap_or_default();
     let common_names = read.as_ref().map(common_names).unwrap_or_default();
-    ClientIdentity { subject, common_names, names: read.as_ref().map(names).unwrap_or_default(), fingerprint }
+    ClientIdentity {
+        subject,
+        common_names,
+        names: read.as_ref().map(alternative_names).unwrap_or_default(),
+        fingerprint,
+    }
 }
 
 /// The attribute `commonName` of X.520.
@@ -31,7 +36,7 @@ fn common_names(certificate: &Certificate) -> Vec<String> {
 }
 
 /// The alternative names of the kinds by which a policy can name a client.
-fn names(certificate: &Certificate) -> Vec<String> {
+fn alternative_names(certificate: &Certificate) -> Vec<String> {
     let Ok(Some((_, SubjectAltName(names)))) = certificate.tbs_certificate.get::<SubjectAltName>() else {
         return Vec::new();
     };
@@ -57,7 +62,7 @@ mod tests {
         params.distinguished_name.push(rcgen::DnType::CommonName, "till 7");
         params.not_after = rcgen::date_time_ymd(2031, 2, 3);
         let certificate = params.self_signed(&key).expect("sound");
-        let ClientIdentity { subject, common_names, names, fingerprint } = identity(certificate.der());
+        let ClientIdentity { subject, common_names, names, fingerprint } = parse_identity(certificate.der());
         assert!(subject.contains("CN=till 7"), "{subject}");
         assert_eq!(common_names, ["till 7"]);
         assert_eq!(names, ["DNS:pay.example"]);
@@ -74,12 +79,12 @@ mod tests {
         params.distinguished_name.push(rcgen::DnType::OrganizationName, "x,CN=batch.internal");
         params.distinguished_name.push(rcgen::DnType::CommonName, "guest,CN=batch.internal");
         let certificate = params.self_signed(&key).expect("sound");
-        assert_eq!(identity(certificate.der()).common_names, ["guest,CN=batch.internal"]);
+        assert_eq!(parse_identity(certificate.der()).common_names, ["guest,CN=batch.internal"]);
     }
 
     #[test]
     fn what_is_no_certificate_has_a_fingerprint_and_nothing_else() {
-        let ClientIdentity { subject, common_names, names, fingerprint } = identity(b"nothing");
+        let ClientIdentity { subject, common_names, names, fingerprint } = parse_identity(b"nothing");
         assert_eq!((subject.as_str(), common_names.len(), names.len(), fingerprint.len()), ("", 0, 0, 64));
         assert_eq!(not_after(b"nothing"), None);
     }

@@ -54,10 +54,10 @@ impl ClientMetrics {
         for limit in TimeLimit::ALL {
             // Makes every series at zero: an alert can only see the growth of a series that exists before its first
             // event.
-            metrics.timeouts.with_label_values(&[limit.word()]);
+            metrics.timeouts.with_label_values(&[limit.as_str()]);
         }
         for why in [ConnectionRejection::ConnectionLimit, ConnectionRejection::ClientLimit] {
-            metrics.turned_away.with_label_values(&[why.word()]);
+            metrics.turned_away.with_label_values(&[why.as_str()]);
         }
         for result in RESULTS {
             metrics.handshakes.with_label_values(&[result]);
@@ -65,35 +65,35 @@ impl ClientMetrics {
         metrics
     }
 
-    pub fn handshake(&self, succeeded: bool) {
+    pub fn record_handshake(&self, succeeded: bool) {
         self.handshakes.with_label_values(&[RESULTS[usize::from(!succeeded)]]).inc();
     }
 
-    pub fn proxy_header(&self, result: &'static str) {
+    pub fn record_proxy_header(&self, result: &'static str) {
         self.proxy_headers.with_label_values(&[result]).inc();
     }
 
-    pub fn tls_reloaded(&self, taken_over: bool) {
+    pub fn record_tls_reload(&self, taken_over: bool) {
         self.reloads.with_label_values(&[if taken_over { "ok" } else { "bad" }]).inc();
     }
 
     /// `until`: seconds since 1970.
-    pub fn certificate_valid_until(&self, file: &Path, until: u64) {
+    pub fn set_certificate_expiry(&self, file: &Path, until: u64) {
         let until = i64::try_from(until).unwrap_or(i64::MAX);
         self.not_after.with_label_values(&[&*file.to_string_lossy()]).set(until);
     }
 
     /// An idle connection was closed to make room for a new one.
-    pub fn made_room(&self) {
+    pub fn record_eviction(&self) {
         self.made_room.inc();
     }
 
-    pub fn turned_away(&self, why: ConnectionRejection) {
-        self.turned_away.with_label_values(&[why.word()]).inc();
+    pub fn record_rejection(&self, why: ConnectionRejection) {
+        self.turned_away.with_label_values(&[why.as_str()]).inc();
     }
 
-    pub fn timed_out(&self, limit: TimeLimit) {
-        self.timeouts.with_label_values(&[limit.word()]).inc();
+    pub fn record_timeout(&self, limit: TimeLimit) {
+        self.timeouts.with_label_values(&[limit.as_str()]).inc();
     }
 }
 

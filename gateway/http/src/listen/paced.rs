@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    farewell::{close, farewell, words},
+    farewell::{encode_response, linger, write_and_linger},
     heads::PartialHead,
     metrics::ClientMetrics,
     responder::{HttpHandler, RequestRejection},
@@ -31,9 +31,9 @@ use crate::network::Reset;
 /// A connection that is served.
 pub(super) struct TimedIo<I: Reset> {
     stream: IoState<I>,
-    course: Rc<ConnectionState>,
+    connection: Rc<ConnectionState>,
     timeouts: ListenerTimeouts,
-    front: Rc<dyn HttpHandler>,
+    handler: Rc<dyn HttpHandler>,
     metrics: Rc<ClientMetrics>,
     /// Made at the first wait for the client, and reset only if it would fire too late.
     timer: Option<Pin<Box<Sleep>>>,
@@ -62,12 +62,12 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
         (front, metrics): (Rc<dyn HttpHandler>, Rc<ClientMetrics>),
         heads: PartialHead,
     ) -> Self {
-        course.unsent.waits(timeouts.response_write);
+        course.unsent.set_patience(timeouts.response_write);
         Self {
             stream: IoState::Live(stream),
-            course,
+            connection: course,
             timeouts,
-            front,
+            handler: front,
             metrics,
             timer: None,
             stuck: None,
@@ -78,7 +78,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     }
 
     /// The bare stream, without time limits. `None`: it is being closed.
-    pub(super) fn unwrap(mut self) -> Option<I> {
+    pub(super) fn into_inner(mut self) -> Option<I> {
         match mem::replace(&mut self.stream, IoState::Gone) {
             IoState::Live(stream) => Some(stream),
             IoState::Leaving(_) | IoState::Gone => None,
@@ -87,29 +87,29 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
 
     /// Called when there is nothing to read. Ready when the client is too late.
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let (since, limit) = match self.course.reading() {
+        let (since, limit) = match self.connection.reading() {
             ReadState::Busy => {
-                self.course.waits(cx.waker());
+                self.connection.set_waker(cx.waker());
                 return Poll::Pending;
             }
             ReadState::Head(since) => (since, TimeLimit::RequestHeaders),
-            ReadState::Idle(known) => (self.course.idle_since(known), TimeLimit::Idle),
+            ReadState::Idle(known) => (self.connection.idle_since(known), TimeLimit::Idle),
         };
-        ready!(self.poll_timer(cx, since + limit.of(&self.timeouts)));
-        self.metrics.timed_out(limit);
+        ready!(self.poll_timer(cx, since + limit.duration(&self.timeouts)));
+        self.metrics.record_timeout(limit);
         match limit {
-            TimeLimit::RequestHeaders => self.refuse(RequestRejection::TimedOut),
-            _ => self.leave(farewell_without_words),
+            TimeLimit::RequestHeaders => self.reject(RequestRejection::TimedOut),
+            _ => self.start_leaving(boxed_linger),
         }
         self.poll_leaving(cx)
     }
 
     /// Ready when an HTTP/2 head takes too long to be complete.
     fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(since) = self.heads.unfinished() else { return Poll::Pending };
+        let Some(since) = self.heads.unfinished_since() else { return Poll::Pending };
         ready!(self.poll_timer(cx, since + self.timeouts.request_headers));
-        self.metrics.timed_out(TimeLimit::RequestHeaders);
-        self.course.reset();
+        self.metrics.record_timeout(TimeLimit::RequestHeaders);
+        self.connection.reset();
         Poll::Ready(())
     }
 
@@ -141,8 +141,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     }
 
     /// Replaces the bare status that the HTTP library writes when it cannot read a request.
-    fn correct(&mut self, said: &[u8]) {
-        self.refuse(match said.get(9..12) {
+    fn correct_status(&mut self, said: &[u8]) {
+        self.reject(match said.get(9..12) {
             Some(b"431") if self.first_line => RequestRejection::TargetTooLarge,
             Some(b"414") => RequestRejection::TargetTooLarge,
             Some(b"431") => RequestRejection::HeaderTooLarge,
@@ -151,30 +151,30 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     }
 
     /// Bytes have come.
-    fn heard(&mut self, bytes: &[u8]) -> Result<(), BudgetExceededError> {
-        if let ReadState::Idle(_) = self.course.reading() {
+    fn record_read(&mut self, bytes: &[u8]) -> Result<(), BudgetExceededError> {
+        if let ReadState::Idle(_) = self.connection.reading() {
             self.heads.begin();
         }
-        self.course.heard();
+        self.connection.record_read();
         self.first_line = self.first_line && !bytes.contains(&b'\n');
-        self.heads.read(bytes, matches!(self.course.reading(), ReadState::Head(_)))
+        self.heads.read(bytes, matches!(self.connection.reading(), ReadState::Head(_)))
     }
 
-    fn refuse(&mut self, refused: RequestRejection) {
-        let took = match self.course.reading() {
+    fn reject(&mut self, refused: RequestRejection) {
+        let took = match self.connection.reading() {
             ReadState::Head(since) => since.elapsed(),
             ReadState::Busy | ReadState::Idle(_) => Duration::ZERO,
         };
-        let words = words(&self.front.refuse(refused, took));
-        if let WriteState::Owed(0) = self.course.writing() {
-            self.leave(|stream| Box::pin(farewell(stream, words)));
+        let words = encode_response(&self.handler.reject(refused, took));
+        if let WriteState::Owed(0) = self.connection.writing() {
+            self.start_leaving(|stream| Box::pin(write_and_linger(stream, words)));
         } else {
             // The client has not taken the earlier answers either, so no refusal is written.
-            self.leave(farewell_without_words);
+            self.start_leaving(boxed_linger);
         }
     }
 
-    fn leave(&mut self, how: impl FnOnce(I) -> Pin<Box<dyn Future<Output = ()>>>) {
+    fn start_leaving(&mut self, how: impl FnOnce(I) -> Pin<Box<dyn Future<Output = ()>>>) {
         self.stream = match mem::replace(&mut self.stream, IoState::Gone) {
             IoState::Live(stream) => IoState::Leaving(how(stream)),
             other => other,
@@ -190,22 +190,24 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     }
 
     /// Notes the result of a write, and bounds how long no byte can be written.
-    fn written<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn record_write<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.stuck = None;
             return polled;
         }
         let since = *self.stuck.get_or_insert_with(Instant::now);
         ready!(self.poll_timer(cx, since + self.timeouts.response_write));
-        self.metrics.timed_out(TimeLimit::ResponseWrite);
-        self.course.reset();
+        self.metrics.record_timeout(TimeLimit::ResponseWrite);
+        self.connection.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Writes interim answers. This happens when the library flushes, because then it has written whole messages only.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream: IoState::Live(stream), course, .. } = self else { return Poll::Ready(Ok(())) };
-        match &course.interims {
+        let Self { stream: IoState::Live(stream), connection: course, .. } = self else {
+            return Poll::Ready(Ok(()));
+        };
+        match &course.informational {
             Some(interims) => interims.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes)),
             None => Poll::Ready(Ok(())),
         }
@@ -213,24 +215,24 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
 
     /// Writes the rest of an interim answer that is partly written, before anything else.
     fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.course.interims.as_ref().is_some_and(|interims| interims.is_begun()) {
+        if !self.connection.informational.as_ref().is_some_and(|interims| interims.is_partly_written()) {
             return Poll::Ready(Ok(()));
         }
         let polled = self.poll_interims(cx);
-        self.written(cx, polled)
+        self.record_write(cx, polled)
     }
 
     /// Writes outside of any exchange: first the rest of complete answers, then messages of the library itself.
     fn write_owed(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let total = pieces.iter().map(|piece| piece.len()).sum();
-        let owed = match self.course.writing() {
+        let owed = match self.connection.writing() {
             WriteState::Owed(owed) => owed,
             WriteState::LastChunk | WriteState::Answers => total,
         };
-        self.course.owes(owed);
+        self.connection.set_owed(owed);
         let Some(first) = pieces.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
         if owed == 0 {
-            self.correct(first);
+            self.correct_status(first);
             // The library's bytes are swallowed, so that it closes the connection; our refusal is written instead.
             return Poll::Ready(Ok(total));
         }
@@ -240,19 +242,17 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
             false => Pin::new(stream).poll_write(cx, &first[..owed.min(first.len())]),
         };
         if let Poll::Ready(Ok(count)) = polled {
-            self.course.owes(owed - count);
+            self.connection.set_owed(owed - count);
         }
-        self.written(cx, polled)
+        self.record_write(cx, polled)
     }
 }
 
 /// How often a waiting client is checked.
 const LOOK: Duration = Duration::from_millis(250);
 
-fn farewell_without_words<I: AsyncRead + AsyncWrite + Unpin + 'static>(
-    stream: I,
-) -> Pin<Box<dyn Future<Output = ()>>> {
-    Box::pin(close(stream))
+fn boxed_linger<I: AsyncRead + AsyncWrite + Unpin + 'static>(stream: I) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(linger(stream))
 }
 
 impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for TimedIo<I> {
@@ -270,12 +270,12 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for TimedIo<
         match Pin::new(stream).poll_read(cx, buffer) {
             Poll::Ready(read) => {
                 let heard = &buffer.filled()[before..];
-                if heard.is_empty() || this.heard(heard).is_ok() {
+                if heard.is_empty() || this.record_read(heard).is_ok() {
                     return Poll::Ready(read);
                 }
                 buffer.set_filled(before);
-                this.refuse(RequestRejection::HeadMemoryExhausted);
-                if this.heads.unfinished().is_some() {
+                this.reject(RequestRejection::HeadMemoryExhausted);
+                if this.heads.unfinished_since().is_some() {
                     // No words can be said in the middle of a head.
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
                 }
@@ -292,14 +292,14 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for TimedIo<
 impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.course.writing() != WriteState::Answers {
+        if this.connection.writing() != WriteState::Answers {
             return this.write_owed(cx, &[IoSlice::new(bytes)]);
         }
         ready!(this.poll_begun(cx))?;
         let IoState::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
         let polled = Pin::new(stream).poll_write(cx, bytes);
-        this.course.passed(&polled, &[IoSlice::new(bytes)]);
-        this.written(cx, polled)
+        this.connection.record_write(&polled, &[IoSlice::new(bytes)]);
+        this.record_write(cx, polled)
     }
 
     fn poll_write_vectored(
@@ -308,7 +308,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.course.writing() != WriteState::Answers {
+        if this.connection.writing() != WriteState::Answers {
             return this.write_owed(cx, pieces);
         }
         ready!(this.poll_begun(cx))?;
@@ -316,8 +316,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
             return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
         };
         let polled = Pin::new(stream).poll_write_vectored(cx, pieces);
-        this.course.passed(&polled, pieces);
-        this.written(cx, polled)
+        this.connection.record_write(&polled, pieces);
+        this.record_write(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -331,42 +331,42 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
         let this = self.get_mut();
         let said = this.poll_interims(cx);
         if !matches!(said, Poll::Ready(Ok(()))) {
-            return this.written(cx, said);
+            return this.record_write(cx, said);
         }
         let IoState::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
-        if this.course.writing() == WriteState::LastChunk {
+        if this.connection.writing() == WriteState::LastChunk {
             // The answer was written in full before.
-            this.course.owes(0);
+            this.connection.set_owed(0);
         }
         let polled = Pin::new(stream).poll_flush(cx);
         if let Poll::Ready(Ok(())) = polled {
-            this.course.is_written();
+            this.connection.mark_written();
         }
-        if this.course.holds_back() && this.poll_gone(cx).is_ready() {
+        if this.connection.is_held_back() && this.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        if let ReadState::Idle(_) = this.course.reading() {
+        if let ReadState::Idle(_) = this.connection.reading() {
             // The library reads again only when bytes come, so the wait for them begins here.
             let _too_late = this.poll_wait(cx);
         }
-        this.written(cx, polled)
+        this.record_write(cx, polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let (true, IoState::Live(_)) = (this.course.parts(), &this.stream) {
+        if let (true, IoState::Live(_)) = (this.connection.is_upgrading(), &this.stream) {
             // The stream was given away after a switch of protocols, so it must not be closed. All writes were flushed
             // before.
             return Poll::Ready(Ok(()));
         }
-        this.leave(farewell_without_words);
+        this.start_leaving(boxed_linger);
         this.poll_leaving(cx).map(Ok)
     }
 }
 
 impl<I: Reset> Drop for TimedIo<I> {
     fn drop(&mut self) {
-        if let (IoState::Live(stream), true) = (&self.stream, self.course.is_reset()) {
+        if let (IoState::Live(stream), true) = (&self.stream, self.connection.is_reset()) {
             stream.reset_on_close();
         }
     }

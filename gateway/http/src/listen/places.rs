@@ -38,14 +38,14 @@ struct SlotEntry {
     client: ClientId,
     since: Instant,
     /// The state of the connection, once its protocol is known. Before that it counts as quiet.
-    course: Option<Weak<ConnectionState>>,
+    connection: Option<Weak<ConnectionState>>,
     leave: CancellationToken,
 }
 
 /// One connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    places: Rc<ConnectionSlots>,
+    slots: Rc<ConnectionSlots>,
     number: u64,
     leave: CancellationToken,
     /// Whether HTTP is spoken, so that the connection has to be closed in order.
@@ -60,7 +60,7 @@ pub enum ConnectionRejection {
 }
 
 impl ConnectionRejection {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::ConnectionLimit => "no-place",
             Self::ClientLimit => "client-limit",
@@ -74,36 +74,36 @@ impl ConnectionSlots {
     }
 
     /// Takes a free place.
-    pub(super) fn free(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
+    pub(super) fn try_acquire(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
         let mut taken = self.taken.borrow_mut();
         (taken.all.len() < self.most).then(|| {
             let (number, leave) = (taken.next, CancellationToken::new());
             taken.next += 1;
-            let holder = SlotEntry { client, since: Instant::now(), course: None, leave: leave.clone() };
+            let holder = SlotEntry { client, since: Instant::now(), connection: None, leave: leave.clone() };
             taken.all.insert(number, holder);
             *taken.of.entry(client).or_default() += 1;
-            ConnectionSlot { places: self.clone(), number, leave, speaks: Cell::new(false) }
+            ConnectionSlot { slots: self.clone(), number, leave, speaks: Cell::new(false) }
         })
     }
 
     /// Takes a free place, or that of a quiet connection. `None`: all connections are at work, or belong to clients
     /// that have fewer than this one.
-    pub(super) fn take(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
-        self.free_or_made(client, CountScope::OwnClient)
+    pub(super) fn acquire(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
+        self.acquire_or_evict(client, CountScope::OwnClient)
     }
 
     /// The same for a proxy, which gets any quiet connection's place, because its connections belong to many clients.
-    pub(super) fn take_for_others(self: &Rc<Self>, proxy: ClientId) -> Option<ConnectionSlot> {
-        self.free_or_made(proxy, CountScope::ProxiedClients)
+    pub(super) fn acquire_for_proxy(self: &Rc<Self>, proxy: ClientId) -> Option<ConnectionSlot> {
+        self.acquire_or_evict(proxy, CountScope::ProxiedClients)
     }
 
-    fn free_or_made(self: &Rc<Self>, client: ClientId, counted: CountScope) -> Option<ConnectionSlot> {
-        self.free(client).or_else(|| {
+    fn acquire_or_evict(self: &Rc<Self>, client: ClientId, counted: CountScope) -> Option<ConnectionSlot> {
+        self.try_acquire(client).or_else(|| {
             // Connections that are being closed exist beside the places, so their number is bounded as well.
             if self.taken.borrow().leaving < self.most / 8 + FEW {
-                self.taken.borrow_mut().make_room(client, counted);
+                self.taken.borrow_mut().evict_quiet(client, counted);
             }
-            self.free(client)
+            self.try_acquire(client)
         })
     }
 
@@ -114,7 +114,7 @@ impl ConnectionSlots {
     }
 
     /// Returns when a connection has ended since the last call.
-    pub(super) async fn freed(&self) {
+    pub(super) async fn wait_freed(&self) {
         self.freed.notified().await;
     }
 }
@@ -134,14 +134,14 @@ impl SlotTable {
     /// A client with fewer connections than the new one is spared, so that nobody can drive out others by filling the
     /// places. A proxy spares nobody: otherwise the door would wait for its place, and keep out all behind it, while
     /// quiet connections hold places.
-    fn make_room(&mut self, comes: ClientId, counted: CountScope) {
+    fn evict_quiet(&mut self, comes: ClientId, counted: CountScope) {
         let of = |client: &ClientId| self.of.get(client).copied().unwrap_or_default();
         let has = match counted {
             CountScope::OwnClient => of(&comes),
             CountScope::ProxiedClients => 0,
         };
         let quiet = self.all.iter().filter(|(_, holder)| of(&holder.client) >= has);
-        let quiet = quiet.filter_map(|(number, holder)| Some((holder, *number, holder.is_quiet()?)));
+        let quiet = quiet.filter_map(|(number, holder)| Some((holder, *number, holder.quiet_since()?)));
         let goes = quiet.min_by_key(|(holder, _, since)| (usize::MAX - of(&holder.client), *since));
         if let Some(number) = goes.map(|(_, number, _)| number)
             && let Some(holder) = self.remove(number)
@@ -165,42 +165,42 @@ impl SlotTable {
 
 impl SlotEntry {
     /// Since when the connection is quiet.
-    fn is_quiet(&self) -> Option<Instant> {
-        match &self.course {
+    fn quiet_since(&self) -> Option<Instant> {
+        match &self.connection {
             None => Some(self.since),
             // `None` from `upgrade`: the connection is just ending.
-            Some(course) => course.upgrade()?.is_quiet(),
+            Some(course) => course.upgrade()?.quiet_since(),
         }
     }
 }
 
 impl ConnectionSlot {
     /// Sets the state of the connection, once its protocol is known.
-    pub(super) fn follows(&self, course: &Rc<ConnectionState>) {
+    pub(super) fn set_connection_state(&self, course: &Rc<ConnectionState>) {
         self.speaks.set(true);
-        if let Some(holder) = self.places.taken.borrow_mut().all.get_mut(&self.number) {
-            holder.course = Some(Rc::downgrade(course));
+        if let Some(holder) = self.slots.taken.borrow_mut().all.get_mut(&self.number) {
+            holder.connection = Some(Rc::downgrade(course));
         }
     }
 
     /// Returns when the place was given to another connection.
-    pub(super) async fn lost(&self) {
-        WakeGated::of(self.leave.cancelled()).await;
+    pub(super) async fn wait_lost(&self) {
+        WakeGated::new(self.leave.cancelled()).await;
     }
 
     /// Says that HTTP is spoken: the code that serves the connection sees the loss of the place, and closes in order.
-    pub(super) fn is_spoken_over(&self) -> bool {
+    pub(super) fn mark_http(&self) -> bool {
         self.speaks.get()
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.borrow_mut();
+        let mut taken = self.slots.taken.borrow_mut();
         if taken.remove(self.number).is_none() {
             taken.leaving -= 1;
         }
-        self.places.freed.notify_one();
+        self.slots.freed.notify_one();
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     fn client(last: u8) -> ClientId {
-        ClientId::at(IpAddr::from([192, 0, 2, last]))
+        ClientId::from_ip(IpAddr::from([192, 0, 2, last]))
     }
 
     fn is_gone(place: &ConnectionSlot) -> bool {
@@ -221,14 +221,14 @@ mod tests {
     #[tokio::test]
     async fn who_asks_nothing_makes_room_and_who_has_most_first() {
         let places = ConnectionSlots::new(4);
-        let greedy: Vec<ConnectionSlot> = (0..3).map(|_| places.take(client(1)).expect("free")).collect();
-        let modest = places.take(client(2)).expect("free");
-        let third = places.take(client(3)).expect("made room");
+        let greedy: Vec<ConnectionSlot> = (0..3).map(|_| places.acquire(client(1)).expect("free")).collect();
+        let modest = places.acquire(client(2)).expect("free");
+        let third = places.acquire(client(3)).expect("made room");
         assert!(is_gone(&greedy[0]) && !is_gone(&greedy[1]) && !is_gone(&modest));
-        let fourth = places.take(client(4)).expect("made room");
+        let fourth = places.acquire(client(4)).expect("made room");
         assert!(is_gone(&greedy[1]) && !is_gone(&greedy[2]), "the one that lay idle for longest");
         drop(greedy);
-        assert!(places.free(client(1)).is_some(), "places that were lost are not given back twice");
+        assert!(places.try_acquire(client(1)).is_some(), "places that were lost are not given back twice");
         drop((modest, third, fourth));
         assert_eq!(places.taken.borrow().of.len(), 0);
         assert!(places.taken.borrow().all.is_empty());
@@ -239,21 +239,21 @@ mod tests {
         let places = ConnectionSlots::new(3);
         let mut work = Vec::new();
         for _ in 0..2 {
-            let place = places.take(client(1)).expect("free");
-            let course = ConnectionState::of_http1(Instant::now());
-            place.follows(&course);
+            let place = places.acquire(client(1)).expect("free");
+            let course = ConnectionState::new_http1(Instant::now());
+            place.set_connection_state(&course);
             let exchange = course.begin();
             work.push((place, course, exchange));
         }
-        let modest = places.take(client(2)).expect("free");
-        assert!(places.take(client(1)).is_none(), "it has two, and the other one has one");
+        let modest = places.acquire(client(2)).expect("free");
+        assert!(places.acquire(client(1)).is_none(), "it has two, and the other one has one");
         assert!(!is_gone(&modest));
-        let other = places.take(client(3)).expect("made room");
+        let other = places.acquire(client(3)).expect("made room");
         assert!(is_gone(&modest), "the only one that asks nothing");
         let (place, course, exchange) = work.remove(0);
         drop(exchange);
-        course.owes(0);
-        assert!(places.take(client(4)).is_some(), "its answer has left");
+        course.set_owed(0);
+        assert!(places.acquire(client(4)).is_some(), "its answer has left");
         assert!(is_gone(&place) && !is_gone(&other));
     }
 
@@ -262,15 +262,16 @@ mod tests {
         let places = ConnectionSlots::new(4);
         let mut work = Vec::new();
         for _ in 0..3 {
-            let place = places.take_for_others(client(1)).expect("free");
-            let course = ConnectionState::of_http1(Instant::now());
-            place.follows(&course);
+            let place = places.acquire_for_proxy(client(1)).expect("free");
+            let course = ConnectionState::new_http1(Instant::now());
+            place.set_connection_state(&course);
             let exchange = course.begin();
             work.push((place, course, exchange));
         }
-        let idle = places.take_for_others(client(2)).expect("free");
-        assert!(places.take(client(1)).is_none(), "its own would not drive out those of others");
-        let fourth = places.take_for_others(client(1)).expect("a door that waits here takes nobody else in");
+        let idle = places.acquire_for_proxy(client(2)).expect("free");
+        assert!(places.acquire(client(1)).is_none(), "its own would not drive out those of others");
+        let fourth =
+            places.acquire_for_proxy(client(1)).expect("a door that waits here takes nobody else in");
         assert!(is_gone(&idle));
         assert!(work.iter().all(|(place, ..)| !is_gone(place)));
         drop(fourth);
@@ -279,27 +280,27 @@ mod tests {
     #[tokio::test]
     async fn one_that_has_parted_from_http_is_at_work() {
         let places = ConnectionSlots::new(1);
-        let place = places.take(client(1)).expect("free");
-        let course = ConnectionState::of_http1(Instant::now());
-        place.follows(&course);
+        let place = places.acquire(client(1)).expect("free");
+        let course = ConnectionState::new_http1(Instant::now());
+        place.set_connection_state(&course);
         let (taker, _taken) = tokio::sync::oneshot::channel();
         let (_, answering) = course.begin();
-        answering.parts(taker);
+        answering.upgrade(taker);
         drop(answering);
-        course.owes(0);
-        assert!(course.take_taker().is_some());
-        assert!(places.take(client(2)).is_none());
+        course.set_owed(0);
+        assert!(course.take_upgrade_sender().is_some());
+        assert!(places.acquire(client(2)).is_none());
         assert!(!is_gone(&place));
     }
 
     #[tokio::test]
     async fn who_has_a_place_does_not_wait_for_another_one() {
         let places = ConnectionSlots::new(1);
-        let place = places.take(client(1)).expect("free");
-        let course = ConnectionState::of_http1(Instant::now());
-        place.follows(&course);
+        let place = places.acquire(client(1)).expect("free");
+        let course = ConnectionState::new_http1(Instant::now());
+        place.set_connection_state(&course);
         let _at_work = course.begin();
-        assert!(places.take(client(1)).is_none() && places.take(client(2)).is_none());
+        assert!(places.acquire(client(1)).is_none() && places.acquire(client(2)).is_none());
         assert!(!places.may_wait(client(1)), "everybody behind it would wait as well");
         assert!(places.may_wait(client(2)));
         drop(place);
@@ -309,26 +310,26 @@ mod tests {
     #[tokio::test]
     async fn not_everybody_leaves_at_once() {
         let places = ConnectionSlots::new(64);
-        let all: Vec<ConnectionSlot> = (0..64).map(|_| places.take(client(1)).expect("free")).collect();
-        let come: Vec<ConnectionSlot> = (2..).map_while(|last| places.take(client(last))).collect();
+        let all: Vec<ConnectionSlot> = (0..64).map(|_| places.acquire(client(1)).expect("free")).collect();
+        let come: Vec<ConnectionSlot> = (2..).map_while(|last| places.acquire(client(last))).collect();
         assert_eq!(come.len(), 64 / 8 + FEW);
         drop(all);
         assert_eq!(places.taken.borrow().leaving, 0);
-        assert!(places.take(client(1)).is_some());
+        assert!(places.acquire(client(1)).is_some());
     }
 
     #[tokio::test]
     async fn a_connection_of_http2_is_quiet_without_a_stream() {
         let places = ConnectionSlots::new(1);
-        let place = places.take(client(1)).expect("free");
-        let course = ConnectionState::of_http2();
-        place.follows(&course);
+        let place = places.acquire(client(1)).expect("free");
+        let course = ConnectionState::new_http2();
+        place.set_connection_state(&course);
         let exchange = course.begin();
-        assert!(places.take(client(2)).is_none());
+        assert!(places.acquire(client(2)).is_none());
         drop(exchange);
-        assert!(places.take(client(2)).is_none(), "the end of its answer may be on its way");
-        course.grows_older(std::time::Duration::from_secs(3));
-        assert!(places.take(client(2)).is_some());
+        assert!(places.acquire(client(2)).is_none(), "the end of its answer may be on its way");
+        course.age(std::time::Duration::from_secs(3));
+        assert!(places.acquire(client(2)).is_some());
         assert!(is_gone(&place));
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum ProxyHeaderError {
 
 impl ProxyHeaderError {
     /// The word for metrics.
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn as_str(&self) -> &'static str {
         match self {
             Self::Io(_) | Self::Gone => "gone",
             Self::Absent => "absent",
@@ -37,7 +37,7 @@ impl ProxyHeaderError {
 
 /// Reads the header, and leaves the bytes after it. `None`: the proxy speaks for itself (a health check), or does not
 /// know its client.
-pub(super) async fn header<I: AsyncRead + Unpin>(
+pub(super) async fn read_header<I: AsyncRead + Unpin>(
     mut stream: I,
 ) -> Result<(Option<SocketAddr>, PrefixedIo<I>), ProxyHeaderError> {
     let mut read = BytesMut::with_capacity(LARGEST);
@@ -50,7 +50,7 @@ pub(super) async fn header<I: AsyncRead + Unpin>(
         }
         if let Some((length, client)) = parse(&read)? {
             let behind = read.split_off(length);
-            return Ok((client, PrefixedIo::read(behind.freeze(), stream)));
+            return Ok((client, PrefixedIo::with_prefix(behind.freeze(), stream)));
         }
         if read.len() >= LARGEST {
             return Err(ProxyHeaderError::Malformed);
@@ -74,7 +74,7 @@ fn may_begin(read: &[u8]) -> bool {
 /// The length of the header, and the client that it names. `None`: the header is not complete yet.
 fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyHeaderError> {
     let is_line = read.starts_with(VERSION_1);
-    let whole = if is_line { line(read)? } else { Some(read) };
+    let whole = if is_line { v1_line(read)? } else { Some(read) };
     let Some(whole) = whole else { return Ok(None) };
     let result = HeaderResult::parse(whole);
     // A line is complete here, whatever the parser says of it.
@@ -82,15 +82,15 @@ fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyHeader
         return Ok(None);
     }
     match result {
-        HeaderResult::V1(Ok(header)) => Ok(Some((header.header.len(), of_version_1(&header)))),
-        HeaderResult::V2(Ok(header)) => Ok(Some((header.len(), of_version_2(&header)))),
+        HeaderResult::V1(Ok(header)) => Ok(Some((header.header.len(), v1_address(&header)))),
+        HeaderResult::V2(Ok(header)) => Ok(Some((header.len(), v2_address(&header)))),
         HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(ProxyHeaderError::Malformed),
     }
 }
 
 /// The header of version 1 up to its CRLF, and `None` before that has come. The parser may take bytes behind a bare LF for
 /// part of the line, so it is shown the line and nothing else.
-fn line(read: &[u8]) -> Result<Option<&[u8]>, ProxyHeaderError> {
+fn v1_line(read: &[u8]) -> Result<Option<&[u8]>, ProxyHeaderError> {
     match read.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') {
         Some(end) if read[..end].ends_with(b"\r") => Ok(Some(&read[..=end])),
         None if read.len() < LONGEST_LINE => Ok(None),
@@ -101,23 +101,23 @@ fn line(read: &[u8]) -> Result<Option<&[u8]>, ProxyHeaderError> {
 /// The longest header of version 1 with its CRLF, by its specification.
 const LONGEST_LINE: usize = 107;
 
-fn of_version_1(header: &v1::Header<'_>) -> Option<SocketAddr> {
+fn v1_address(header: &v1::Header<'_>) -> Option<SocketAddr> {
     match header.addresses {
-        v1::Addresses::Tcp4(of) => Some(address(of.source_address, of.source_port)),
-        v1::Addresses::Tcp6(of) => Some(address(of.source_address, of.source_port)),
+        v1::Addresses::Tcp4(of) => Some(socket_addr(of.source_address, of.source_port)),
+        v1::Addresses::Tcp6(of) => Some(socket_addr(of.source_address, of.source_port)),
         v1::Addresses::Unknown => None,
     }
 }
 
-fn of_version_2(header: &v2::Header<'_>) -> Option<SocketAddr> {
+fn v2_address(header: &v2::Header<'_>) -> Option<SocketAddr> {
     match (&header.command, &header.addresses) {
-        (v2::Command::Proxy, v2::Addresses::IPv4(of)) => Some(address(of.source_address, of.source_port)),
-        (v2::Command::Proxy, v2::Addresses::IPv6(of)) => Some(address(of.source_address, of.source_port)),
+        (v2::Command::Proxy, v2::Addresses::IPv4(of)) => Some(socket_addr(of.source_address, of.source_port)),
+        (v2::Command::Proxy, v2::Addresses::IPv6(of)) => Some(socket_addr(of.source_address, of.source_port)),
         (v2::Command::Local, _) | (_, v2::Addresses::Unix(_) | v2::Addresses::Unspecified) => None,
     }
 }
 
-fn address(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
+fn socket_addr(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(ip.into().to_canonical(), port)
 }
 
@@ -142,7 +142,7 @@ mod tests {
             }
             drop(client);
         };
-        let (told, ()) = tokio::join!(header(server), write);
+        let (told, ()) = tokio::join!(read_header(server), write);
         let (client, mut stream) = told.map_err(|bad| bad.to_string())?;
         let mut behind = Vec::new();
         stream.read_to_end(&mut behind).await.expect("no error");

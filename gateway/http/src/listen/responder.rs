@@ -13,11 +13,11 @@ use crate::{
 
 /// Answers the requests of one worker's connections.
 pub trait HttpHandler {
-    fn answer(&self, asked: IncomingRequest) -> ResponseFuture;
+    fn handle(&self, asked: IncomingRequest) -> ResponseFuture;
 
     /// Counts a refusal of bytes that never became a request, and returns the answer to write. `took`: the time since
     /// their first byte.
-    fn refuse(&self, refused: RequestRejection, took: Duration) -> Reply;
+    fn reject(&self, refused: RequestRejection, took: Duration) -> Reply;
 }
 
 /// A request, and the connection that it came over.
@@ -26,7 +26,7 @@ pub struct IncomingRequest {
     pub peer: Rc<ConnectionInfo>,
     pub exchange: Rc<Exchange>,
     /// To be attached to the answer.
-    pub answering: ResponseTracker,
+    pub tracker: ResponseTracker,
     /// The memory of its head, for as long as the request is not over. `None` where it is small.
     pub head: Option<HeadReservation>,
 }

@@ -18,10 +18,10 @@ use futures_util::task::AtomicWaker;
 /// # Cancellation
 /// The same as for the inner future.
 pub(super) struct WakeGated<F> {
-    awaited: Pin<Box<F>>,
-    bell: Arc<WakeFlag>,
+    inner: Pin<Box<F>>,
+    flag: Arc<WakeFlag>,
     /// The waker for the inner future, which rings the bell.
-    rope: Waker,
+    waker: Waker,
     /// The task that the bell wakes.
     task: Option<Waker>,
 }
@@ -39,10 +39,10 @@ impl Wake for WakeFlag {
 }
 
 impl<F: Future> WakeGated<F> {
-    pub(super) fn of(awaited: F) -> Self {
+    pub(super) fn new(awaited: F) -> Self {
         // It is rung at the start, so that the first poll reaches the inner future.
         let bell = Arc::new(WakeFlag { rung: AtomicBool::new(true), task: AtomicWaker::new() });
-        Self { awaited: Box::pin(awaited), rope: bell.clone().into(), bell, task: None }
+        Self { inner: Box::pin(awaited), waker: bell.clone().into(), flag: bell, task: None }
     }
 }
 
@@ -52,15 +52,15 @@ impl<F: Future> Future for WakeGated<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
         if !this.task.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
-            this.bell.task.register(cx.waker());
+            this.flag.task.register(cx.waker());
             this.task = Some(cx.waker().clone());
         }
-        if !this.bell.rung.load(Ordering::Acquire) {
+        if !this.flag.rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         // Reset before the poll, so that a call during the poll leads to another one.
-        this.bell.rung.store(false, Ordering::Release);
-        this.awaited.as_mut().poll(&mut Context::from_waker(&this.rope))
+        this.flag.rung.store(false, Ordering::Release);
+        this.inner.as_mut().poll(&mut Context::from_waker(&this.waker))
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
                 cancelled.as_mut().poll(cx)
             })
         };
-        let mut seldom = WakeGated::of(awaited);
+        let mut seldom = WakeGated::new(awaited);
         for _ in 0..10 {
             let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut seldom).poll(cx))).await;
             assert!(polled.is_pending());
@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_asks_last_is_woken() {
         let token = CancellationToken::new();
-        let mut seldom = WakeGated::of(token.clone().cancelled_owned());
+        let mut seldom = WakeGated::new(token.clone().cancelled_owned());
         let nobody = &mut Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut seldom).poll(nobody).is_pending());
         let waits = tokio::spawn(seldom);
@@ -111,7 +111,7 @@ mod tests {
     fn what_is_there_from_the_start_is_seen_at_once() {
         let token = CancellationToken::new();
         token.cancel();
-        let mut seldom = WakeGated::of(token.cancelled());
+        let mut seldom = WakeGated::new(token.cancelled());
         assert!(Pin::new(&mut seldom).poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 }

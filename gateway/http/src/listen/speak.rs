@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     detect::DetectedProtocol,
     facing::ConnectionService,
-    farewell::{close, farewell, words},
+    farewell::{encode_response, linger, write_and_linger},
     heads::PartialHead,
     metrics::ClientMetrics,
     paced::TimedIo,
@@ -53,7 +53,7 @@ pub(super) struct HttpServer {
     pub(super) timeouts: ListenerTimeouts,
     /// The memory for heads, and the counts of each client.
     budget: Budget,
-    shares: ClientQuotas,
+    quotas: ClientQuotas,
     /// What the library may take for an HTTP/2 head that is not complete.
     unfinished: usize,
     /// Their heads are those of many clients.
@@ -77,7 +77,7 @@ impl HttpServer {
             http2: http2(limits),
             timeouts: listener.timeouts.clone(),
             budget,
-            shares,
+            quotas: shares,
             unfinished: UNFINISHED * (limits.max_header + SPARE_HEADER),
             proxies: listener.trusted.clone(),
         }
@@ -85,7 +85,8 @@ impl HttpServer {
 
     fn head_memory(&self, peer: &ConnectionInfo) -> HeadMemory {
         let address = peer.address.ip();
-        let whose = (!self.proxies.sets_apart(address)).then(|| (self.shares.clone(), ClientId::at(address)));
+        let whose =
+            (!self.proxies.is_proxy(address)).then(|| (self.quotas.clone(), ClientId::from_ip(address)));
         HeadMemory::new(self.budget.clone(), whose)
     }
 
@@ -103,10 +104,10 @@ impl HttpServer {
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         let course = match spoken {
-            DetectedProtocol::Http1 => ConnectionState::of_http1(Instant::now()),
-            DetectedProtocol::Http2 => ConnectionState::of_http2(),
+            DetectedProtocol::Http1 => ConnectionState::new_http1(Instant::now()),
+            DetectedProtocol::Http2 => ConnectionState::new_http2(),
         };
-        place.follows(&course);
+        place.set_connection_state(&course);
         // Ends here, so that an idle connection takes no memory for it.
         let (facing, heads) = {
             let memory = self.head_memory(&peer);
@@ -121,17 +122,17 @@ impl HttpServer {
         match spoken {
             DetectedProtocol::Http1 => {
                 let connection = self.http1.serve_connection(stream, facing);
-                Box::pin(in_turn(connection, course, place, &**front, drain)).await
+                Box::pin(serve_http1(connection, course, place, &**front, drain)).await
             }
             DetectedProtocol::Http2 => {
                 let connection = self.http2.serve_connection(stream, facing);
-                Box::pin(self.at_once(connection, course, place, metrics, drain)).await
+                Box::pin(self.serve_http2(connection, course, place, metrics, drain)).await
             }
         }
     }
 
     /// Serves an HTTP/2 connection until it ends.
-    async fn at_once<I>(
+    async fn serve_http2<I>(
         &self,
         connection: Http2<I>,
         course: &ConnectionState,
@@ -146,16 +147,16 @@ impl HttpServer {
         let mut patience = PARTING;
         let neglected = tokio::select! {
             biased;
-            () = place.lost() => {
+            () = place.wait_lost() => {
                 patience = DISPLACED;
                 None
             }
             ended = connection.as_mut() => return ended,
-            limit = neglected(course, &self.timeouts) => Some(limit),
+            limit = wait_timeout(course, &self.timeouts) => Some(limit),
             () = drain.cancelled() => None,
         };
         if let Some(limit) = neglected {
-            metrics.timed_out(limit);
+            metrics.record_timeout(limit);
             if limit == TimeLimit::ResponseWrite {
                 course.reset();
                 return Ok(());
@@ -165,7 +166,7 @@ impl HttpServer {
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             ended = connection.as_mut() => ended,
-            () = parted(course, &self.timeouts, patience) => Ok(()),
+            () = wait_close_timeout(course, &self.timeouts, patience) => Ok(()),
         }
     }
 }
@@ -174,7 +175,7 @@ type Http1<I> = http1::Connection<TokioIo<TimedIo<I>>, ConnectionService>;
 type Http2<I> = http2::Connection<TokioIo<TimedIo<I>>, ConnectionService, LocalExecutor>;
 
 /// Serves an HTTP/1 connection until it ends, or switches protocols.
-async fn in_turn<I>(
+async fn serve_http1<I>(
     mut connection: Http1<I>,
     course: &ConnectionState,
     place: &ConnectionSlot,
@@ -187,19 +188,19 @@ where
     let served = tokio::select! {
         // Checked first, before any more bytes are read.
         biased;
-        () = place.lost() => None,
+        () = place.wait_lost() => None,
         served = serve_all(&mut connection, drain) => Some(served),
     };
     // The futures that end a connection are boxed, so that a living connection does not need memory for them.
     match served {
-        None => Box::pin(displaced(connection, course, front)).await,
+        None => Box::pin(end_displaced(connection, course, front)).await,
         Some(Ok(())) => {
-            if let Some(taker) = course.take_taker() {
-                Box::pin(part(connection, taker)).await;
+            if let Some(taker) = course.take_upgrade_sender() {
+                Box::pin(hand_over_upgrade(connection, taker)).await;
             }
         }
         Some(Err(error)) => {
-            Box::pin(broken(connection, course)).await;
+            Box::pin(end_broken(connection, course)).await;
             return Err(error);
         }
     }
@@ -217,33 +218,33 @@ where
 
 /// Ends a connection that has lost its place. Its answers are all written, but a reset could destroy what the client
 /// has not read yet, so it is closed in order.
-async fn displaced<I>(connection: Http1<I>, course: &ConnectionState, front: &dyn HttpHandler)
+async fn end_displaced<I>(connection: Http1<I>, course: &ConnectionState, front: &dyn HttpHandler)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
     let reading = course.reading();
-    let Some(stream) = connection.into_parts().io.into_inner().unwrap() else { return };
+    let Some(stream) = connection.into_parts().io.into_inner().into_inner() else { return };
     match reading {
         ReadState::Head(since) => {
-            let refusal = front.refuse(RequestRejection::Displaced, since.elapsed());
-            farewell(stream, words(&refusal)).await;
+            let refusal = front.reject(RequestRejection::Displaced, since.elapsed());
+            write_and_linger(stream, encode_response(&refusal)).await;
         }
-        ReadState::Idle(_) | ReadState::Busy => close(stream).await,
+        ReadState::Idle(_) | ReadState::Busy => linger(stream).await,
     }
 }
 
 /// Ends a connection whose last answer broke off. The written part has to arrive: a client that gets no byte believes
 /// that its request never arrived, and sends it again. The client may still be sending, which would cause a reset, so
 /// its bytes are read for a moment.
-async fn broken<I>(connection: Http1<I>, course: &ConnectionState)
+async fn end_broken<I>(connection: Http1<I>, course: &ConnectionState)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
     if course.is_reset() {
         return;
     }
-    if let Some(stream) = connection.into_parts().io.into_inner().unwrap() {
-        farewell(stream, Bytes::new()).await;
+    if let Some(stream) = connection.into_parts().io.into_inner().into_inner() {
+        write_and_linger(stream, Bytes::new()).await;
     }
 }
 
@@ -255,19 +256,19 @@ where
     tokio::select! {
         // Polled first, so that a request that is already here is answered.
         biased;
-        ended = over(connection) => return ended,
-        () = WakeGated::of(drain.cancelled()) => {}
+        ended = run_without_shutdown(connection) => return ended,
+        () = WakeGated::new(drain.cancelled()) => {}
     }
     // A last request may be on its way. Its answer tells the client to close, and then the connection ends.
     tokio::select! {
-        ended = over(connection) => return ended,
+        ended = run_without_shutdown(connection) => return ended,
         () = sleep(LAST_REQUEST) => {}
     }
     Pin::new(&mut *connection).graceful_shutdown();
-    over(connection).await
+    run_without_shutdown(connection).await
 }
 
-fn over<I>(connection: &mut Http1<I>) -> impl Future<Output = hyper::Result<()>>
+fn run_without_shutdown<I>(connection: &mut Http1<I>) -> impl Future<Output = hyper::Result<()>>
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
@@ -275,12 +276,12 @@ where
 }
 
 /// Gives the stream away after a switch of protocols. It keeps its place at the listener while it is used.
-async fn part<I>(connection: Http1<I>, taker: UpgradeSender)
+async fn hand_over_upgrade<I>(connection: Http1<I>, taker: UpgradeSender)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
     let parts = connection.into_parts();
-    let Some(stream) = parts.io.into_inner().unwrap() else { return };
+    let Some(stream) = parts.io.into_inner().into_inner() else { return };
     let (held, let_go) = oneshot::channel();
     let switched = UpgradedIo { stream: Box::new(stream), first: parts.read_buf, held: Some(held) };
     // This fails if the receiver has gone; then the stream is closed.
@@ -295,14 +296,14 @@ pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
 /// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of an answer for too long. It
 /// looks four times in each time limit, so that no request needs a timer.
-async fn neglected(course: &ConnectionState, timeouts: &ListenerTimeouts) -> TimeLimit {
+async fn wait_timeout(course: &ConnectionState, timeouts: &ListenerTimeouts) -> TimeLimit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
     let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
     let (idle, stuck) = (too_often(timeouts.idle), too_often(timeouts.response_write));
     let mut without = 0.0;
     loop {
         sleep(look).await;
-        let under_way = course.look();
+        let under_way = course.snapshot();
         without = if under_way.exchanges == 0 && !under_way.unsent { without + 1.0 } else { 0.0 };
         if f64::from(under_way.not_taken) > stuck {
             return TimeLimit::ResponseWrite;
@@ -314,9 +315,9 @@ async fn neglected(course: &ConnectionState, timeouts: &ListenerTimeouts) -> Tim
 }
 
 /// Returns when the client was told to close, has no answer to wait for, and does not close.
-async fn parted(course: &ConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
+async fn wait_close_timeout(course: &ConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
     let timeouts = ListenerTimeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
-    if neglected(course, &timeouts).await == TimeLimit::ResponseWrite {
+    if wait_timeout(course, &timeouts).await == TimeLimit::ResponseWrite {
         course.reset();
     }
 }

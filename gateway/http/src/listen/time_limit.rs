@@ -25,7 +25,7 @@ impl TimeLimit {
         Self::ResponseWrite,
     ];
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::TlsHandshake => "tls_handshake",
             Self::Detect => "detect",
@@ -36,7 +36,7 @@ impl TimeLimit {
         }
     }
 
-    pub fn of(self, timeouts: &ListenerTimeouts) -> Duration {
+    pub fn duration(self, timeouts: &ListenerTimeouts) -> Duration {
         match self {
             Self::TlsHandshake => timeouts.tls_handshake,
             Self::Detect => timeouts.detect,

@@ -37,7 +37,7 @@ impl ListenAddr {
     ///
     /// # Errors
     /// Another process listens there, or the address is not one of this machine's.
-    pub fn take(bind: &BindAddress, takeover: Takeover) -> io::Result<Self> {
+    pub fn bind(bind: &BindAddress, takeover: Takeover) -> io::Result<Self> {
         match bind {
             BindAddress::Tcp(address) => {
                 if takeover == Takeover::Never {
@@ -46,7 +46,7 @@ impl ListenAddr {
                 Ok(Self::Tcp(*address))
             }
             BindAddress::Unix(file) => {
-                let taken = SocketPathLock::take(file, takeover)?;
+                let taken = SocketPathLock::bind(file, takeover)?;
                 let none = || AtomicUsize::new(0);
                 Ok(Self::Unix(Arc::new(SharedUnixListener { taken, workers: none(), accepted: none() })))
             }
@@ -77,14 +77,14 @@ impl SharedUnixListener {
         Ok(listener)
     }
 
-    pub(super) fn accepted(&self) {
+    pub(super) fn record_accept(&self) {
         self.accepted.fetch_add(1, Relaxed);
     }
 
     /// Removes the socket's file. From now on each worker accepts all that it finds, so that the last one leaves no
     /// connection in the queue.
-    pub(super) fn closes(&self) {
-        self.taken.leave();
+    pub(super) fn close(&self) {
+        self.taken.release();
         self.workers.store(0, Relaxed);
     }
 

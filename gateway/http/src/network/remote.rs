@@ -13,7 +13,7 @@ pub enum ConnectTarget {
 
 impl ConnectTarget {
     /// The target of an endpoint that needs no lookup: `unix:/path`, or an address with a port.
-    pub fn literal(endpoint: &str) -> Option<Self> {
+    pub fn parse_literal(endpoint: &str) -> Option<Self> {
         match socket_path(endpoint) {
             Some(path) => Some(Self::Unix(path.into())),
             None => endpoint.parse().ok().map(Self::Tcp),

@@ -69,7 +69,7 @@ impl Network for Sockets {
     fn listen(&self, place: &ListenAddr) -> io::Result<SocketListener> {
         match place {
             ListenAddr::Tcp(address) => {
-                Ok(SocketListener::Tcp(TcpListener::from_std(shared_socket(*address)?)?))
+                Ok(SocketListener::Tcp(TcpListener::from_std(listen_shared(*address)?)?))
             }
             ListenAddr::Unix(shared) => {
                 let listener = UnixListener::from_std(shared.listener()?)?;
@@ -85,8 +85,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// Another process listens there without sharing, or the address is not one of this machine's.
-pub fn shared_socket(address: SocketAddr) -> io::Result<net::TcpListener> {
-    let socket = shareable(address)?;
+pub fn listen_shared(address: SocketAddr) -> io::Result<net::TcpListener> {
+    let socket = new_shareable(address)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -95,13 +95,13 @@ pub fn shared_socket(address: SocketAddr) -> io::Result<net::TcpListener> {
 ///
 /// # Errors
 /// The same as for [`shared_socket`].
-pub fn reserved(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
-    let socket = shareable(address)?;
+pub fn reserve_address(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
+    let socket = new_shareable(address)?;
     let bound = socket.local_addr()?.as_socket();
     Ok((socket, bound.ok_or(io::ErrorKind::AddrNotAvailable)?))
 }
 
-fn shareable(address: SocketAddr) -> io::Result<Socket> {
+fn new_shareable(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
@@ -130,7 +130,7 @@ impl Accept for SocketListener {
                 stream.set_nodelay(true)?;
                 SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
                 let local = stream.local_addr()?;
-                Ok((SocketStream::Tcp(stream), ConnectionInfo::at(address, local)))
+                Ok((SocketStream::Tcp(stream), ConnectionInfo::new(address, local)))
             }
             Self::Unix { listener, shared, mine } => {
                 if shared.has_enough(mine.get()) {
@@ -138,23 +138,23 @@ impl Accept for SocketListener {
                 }
                 let stream = SocketStream::Unix(listener.accept().await?.0);
                 mine.set(mine.get() + 1);
-                shared.accepted();
-                Ok((stream, ConnectionInfo::at(THIS_MACHINE, THIS_MACHINE)))
+                shared.record_accept();
+                Ok((stream, ConnectionInfo::new(THIS_MACHINE, THIS_MACHINE)))
             }
         }
     }
 
-    fn place(&self) -> io::Result<ListenAddr> {
+    fn listen_addr(&self) -> io::Result<ListenAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(ListenAddr::Tcp),
             Self::Unix { shared, .. } => Ok(ListenAddr::Unix(shared.clone())),
         }
     }
 
-    fn closes(&self) {
+    fn stop_accepting(&self) {
         match self {
             Self::Tcp(_) => {}
-            Self::Unix { shared, .. } => shared.closes(),
+            Self::Unix { shared, .. } => shared.close(),
         }
     }
 }
@@ -172,7 +172,7 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("s");
         let file = SocketFile { path: path.clone(), mode: 0o600 };
-        let bound = ListenAddr::take(&BindAddress::Unix(file), Takeover::Never).expect("free");
+        let bound = ListenAddr::bind(&BindAddress::Unix(file), Takeover::Never).expect("free");
         assert_eq!(bound.to_string(), format!("unix:{}", path.display()));
         let workers = [0; 2].map(|_| Sockets.listen(&bound).expect("ours"));
         let remote = ConnectTarget::Unix(path.clone().into());
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(counts.iter().sum::<usize>(), 40);
         assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");
         let _late = Sockets.dial(&remote).await.expect("connected");
-        workers[0].closes();
+        workers[0].stop_accepting();
         assert!(!path.exists());
         Sockets.dial(&remote).await.expect_err("nobody finds it");
         // Now the first worker that looks accepts the connection, even if it has more than its share.

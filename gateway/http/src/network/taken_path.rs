@@ -61,16 +61,16 @@ impl SocketPathLock {
     ///
     /// # Errors
     /// Another process listens there, or that cannot be found out. A file that is no socket is left alone.
-    pub fn take(file: &SocketFile, takeover: Takeover) -> io::Result<Self> {
+    pub fn bind(file: &SocketFile, takeover: Takeover) -> io::Result<Self> {
         let path = &file.path;
-        let locked = SocketFolder::of(path)?.locked(PATIENCE)?;
-        let at = match (look(path)?, takeover) {
+        let locked = SocketFolder::open_parent(path)?.lock(PATIENCE)?;
+        let at = match (inspect(path)?, takeover) {
             (PathState::InUse, Takeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
             // We listen at another name first, and then rename the file, so that there is always a listener.
-            (PathState::InUse, Takeover::FromPredecessor) => beside(path),
+            (PathState::InUse, Takeover::FromPredecessor) => temporary_path(path),
             (PathState::Nothing | PathState::Stale, _) => path.clone(),
         };
-        if look(&at)? == PathState::Stale {
+        if inspect(&at)? == PathState::Stale {
             fs::remove_file(&at)?;
             info!(path = %at.display(), "socket.stale_removed");
         }
@@ -78,7 +78,7 @@ impl SocketPathLock {
         if at != *path {
             fs::rename(&at, path)?;
         }
-        let ours = FileId::of(&fs::symlink_metadata(path)?);
+        let ours = FileId::from_metadata(&fs::symlink_metadata(path)?);
         drop(locked);
         Ok(Self { path: path.clone(), listener, ours: Mutex::new(Some(ours)) })
     }
@@ -94,13 +94,13 @@ impl SocketPathLock {
 
     /// Removes the file, if it is still ours. New connections then find no listener, or the process that has taken
     /// over.
-    pub fn leave(&self) {
+    pub fn release(&self) {
         let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(number) = ours.take() else { return };
-        let removed = SocketFolder::of(&self.path).and_then(|folder| {
-            let _locked = folder.locked(PATIENCE_AT_THE_END)?;
+        let removed = SocketFolder::open_parent(&self.path).and_then(|folder| {
+            let _locked = folder.lock(PATIENCE_AT_THE_END)?;
             let found = fs::symlink_metadata(&self.path)?;
-            if FileId::of(&found) == number { fs::remove_file(&self.path) } else { Ok(()) }
+            if FileId::from_metadata(&found) == number { fs::remove_file(&self.path) } else { Ok(()) }
         });
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -114,7 +114,7 @@ impl SocketPathLock {
 
 impl Drop for SocketPathLock {
     fn drop(&mut self) {
-        self.leave();
+        self.release();
     }
 }
 
@@ -125,7 +125,7 @@ const PATIENCE_AT_THE_END: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 impl FileId {
-    fn of(found: &Metadata) -> Self {
+    fn from_metadata(found: &Metadata) -> Self {
         Self(found.dev(), found.ino())
     }
 }
@@ -134,7 +134,7 @@ impl FileId {
 struct SocketFolder(File, PathBuf);
 
 impl SocketFolder {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn open_parent(path: &Path) -> io::Result<Self> {
         let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         let opened = File::open(folder).map_err(|error| {
             io::Error::new(error.kind(), format!("the folder {}: {error}", folder.display()))
@@ -144,7 +144,7 @@ impl SocketFolder {
 
     /// Locks the folder until the value is dropped. The wait is bounded, because everybody who may read a folder can
     /// lock it.
-    fn locked(self, patience: Duration) -> io::Result<Self> {
+    fn lock(self, patience: Duration) -> io::Result<Self> {
         let mut left = patience;
         loop {
             match self.0.try_lock() {
@@ -164,7 +164,7 @@ impl SocketFolder {
 }
 
 /// The temporary name while two processes listen. [`fencegate_policies`] leaves room for it in the kernel's address.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
@@ -172,7 +172,7 @@ fn beside(path: &Path) -> PathBuf {
 
 /// # Errors
 /// The file is no socket, or it cannot be found out whether somebody listens.
-fn look(path: &Path) -> io::Result<PathState> {
+fn inspect(path: &Path) -> io::Result<PathState> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PathState::Nothing),
         Err(error) => return Err(error),

@@ -74,7 +74,7 @@ impl Address {
     }
 
     /// The result of an attempt to connect to it.
-    pub fn answered(&self, did: bool) {
+    pub fn record_connect(&self, did: bool) {
         if self.dead.load(Relaxed) == did {
             self.dead.store(!did, Relaxed);
         }
@@ -90,8 +90,9 @@ const LATELY: Duration = Duration::from_secs(600);
 const MOST_LATELY: usize = 4 * MOST;
 
 impl AddressSet {
-    pub fn of(name: Arc<str>) -> Self {
-        let literal = ConnectTarget::literal(&name).map(|socket| vec![Address::new(socket, name.clone())]);
+    pub fn new(name: Arc<str>) -> Self {
+        let literal =
+            ConnectTarget::parse_literal(&name).map(|socket| vec![Address::new(socket, name.clone())]);
         Self {
             literal: literal.is_some(),
             name,
@@ -113,7 +114,7 @@ impl AddressSet {
     }
 
     /// Whether new requests should go to none of the addresses.
-    pub fn are_silent(&self) -> bool {
+    pub fn all_silent(&self) -> bool {
         let known = self.known.borrow();
         let mut known = known.iter().flatten().peekable();
         known.peek().is_some() && known.all(|address| address.liveness.is_silent())
@@ -129,7 +130,7 @@ impl AddressSet {
 
     /// All addresses in the order in which to try them. Each call begins with another one, and those that did not
     /// answer come last, behind them those that are silent. Waits as [`Addresses::all`] does.
-    pub async fn in_turn(&self) -> Vec<Arc<Address>> {
+    pub async fn rotated(&self) -> Vec<Arc<Address>> {
         let mut all = self.all().await;
         if all.len() > 1 {
             let first = self.turn.fetch_add(1, Relaxed) % all.len();
@@ -149,7 +150,7 @@ impl AddressSet {
     }
 
     #[cfg(test)]
-    pub fn grow_older(&self, by: Duration) {
+    pub fn age(&self, by: Duration) {
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         lately.iter_mut().for_each(|(_, at)| *at -= by);
     }
@@ -165,7 +166,7 @@ impl AddressSet {
     }
 
     /// A lookup has found these addresses, at least one. True if they have changed.
-    pub fn found(&self, mut sockets: Vec<ConnectTarget>) -> bool {
+    pub fn update(&self, mut sockets: Vec<ConnectTarget>) -> bool {
         sockets.sort_unstable();
         sockets.dedup();
         sockets.truncate(MOST);
@@ -191,7 +192,7 @@ impl AddressSet {
     }
 
     /// A lookup found nothing, so the old addresses stay. True if the one before did find some.
-    pub fn not_found(&self) -> bool {
+    pub fn record_failed_lookup(&self) -> bool {
         self.known.send_if_modified(|known| {
             let first = known.is_none();
             known.get_or_insert_default();
@@ -208,29 +209,29 @@ mod tests {
     use super::*;
 
     fn sockets(texts: &[&str]) -> Vec<ConnectTarget> {
-        texts.iter().map(|text| ConnectTarget::literal(text).expect("an address")).collect()
+        texts.iter().map(|text| ConnectTarget::parse_literal(text).expect("an address")).collect()
     }
 
     /// The addresses that the next connection tries, in order.
     fn next(addresses: &AddressSet) -> Vec<Arc<Address>> {
-        addresses.in_turn().now_or_never().expect("something is known")
+        addresses.rotated().now_or_never().expect("something is known")
     }
 
     #[test]
     fn a_literal_address_is_known_from_the_beginning() {
         for name in ["127.0.0.1:80", "[::1]:443", "unix:/run/ledger.sock"] {
-            let addresses = AddressSet::of(name.into());
+            let addresses = AddressSet::new(name.into());
             assert!(addresses.is_literal());
             assert_eq!(next(&addresses)[0].socket.to_string(), name);
         }
-        assert!(!AddressSet::of("a.example:80".into()).is_literal());
+        assert!(!AddressSet::new("a.example:80".into()).is_literal());
     }
 
     #[test]
     fn nothing_is_tried_before_the_first_lookup_and_what_it_finds_in_turn() {
-        let addresses = AddressSet::of("a.example:80".into());
-        assert!(addresses.in_turn().now_or_never().is_none());
-        assert!(addresses.found(sockets(&["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80"])));
+        let addresses = AddressSet::new("a.example:80".into());
+        assert!(addresses.rotated().now_or_never().is_none());
+        assert!(addresses.update(sockets(&["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80"])));
         let first = |_| next(&addresses)[0].socket.to_string();
         let firsts: Vec<String> = (0..3).map(first).collect();
         assert_eq!(firsts, ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.1:80"]);
@@ -239,34 +240,34 @@ mod tests {
 
     #[test]
     fn what_did_not_answer_comes_last_until_the_next_lookup() {
-        let addresses = AddressSet::of("a.example:80".into());
+        let addresses = AddressSet::new("a.example:80".into());
         let both = sockets(&["10.0.0.1:80", "10.0.0.2:80"]);
-        addresses.found(both.clone());
+        addresses.update(both.clone());
         let dead = next(&addresses)[0].clone();
-        dead.answered(false);
+        dead.record_connect(false);
         assert!((0..4).all(|_| next(&addresses)[1].socket == dead.socket));
-        assert!(!addresses.found(both), "they are the same");
+        assert!(!addresses.update(both), "they are the same");
         assert!((0..4).any(|_| next(&addresses)[0].socket == dead.socket));
     }
 
     #[test]
     fn only_what_a_lookup_no_longer_finds_is_gone() {
-        let addresses = AddressSet::of("a.example:80".into());
-        addresses.found(sockets(&["10.0.0.1:80", "10.0.0.2:80"]));
+        let addresses = AddressSet::new("a.example:80".into());
+        addresses.update(sockets(&["10.0.0.1:80", "10.0.0.2:80"]));
         let old = next(&addresses);
-        assert!(addresses.not_found() && !addresses.not_found(), "told once");
+        assert!(addresses.record_failed_lookup() && !addresses.record_failed_lookup(), "told once");
         assert!(old.iter().all(|address| !address.is_gone()), "nobody said that they are gone");
-        assert!(addresses.found(sockets(&["10.0.0.2:80", "10.0.0.3:80"])));
+        assert!(addresses.update(sockets(&["10.0.0.2:80", "10.0.0.3:80"])));
         let gone: Vec<bool> = old.iter().map(|address| address.is_gone()).collect();
         assert_eq!(gone, [true, false]);
-        assert!(addresses.not_found(), "and again, after it was found");
+        assert!(addresses.record_failed_lookup(), "and again, after it was found");
     }
 
     #[test]
     fn what_was_found_lately_is_bounded() {
-        let addresses = AddressSet::of("a.example:80".into());
+        let addresses = AddressSet::new("a.example:80".into());
         for n in 0..1000 {
-            addresses.found(sockets(&[&format!("10.0.0.1:{n}"), &format!("10.0.0.2:{n}")]));
+            addresses.update(sockets(&[&format!("10.0.0.1:{n}"), &format!("10.0.0.2:{n}")]));
         }
         let all = addresses.sockets().now_or_never().flatten().expect("something is known");
         assert_eq!(all.len(), 2 + MOST_LATELY);
@@ -275,10 +276,10 @@ mod tests {
 
     #[test]
     fn a_name_that_was_never_found_has_no_address_and_heals() {
-        let addresses = AddressSet::of("a.example:80".into());
-        addresses.not_found();
+        let addresses = AddressSet::new("a.example:80".into());
+        addresses.record_failed_lookup();
         assert!(next(&addresses).is_empty());
-        assert!(addresses.found(sockets(&["10.0.0.1:80"])));
+        assert!(addresses.update(sockets(&["10.0.0.1:80"])));
         assert_eq!(next(&addresses).len(), 1);
     }
 }

@@ -67,20 +67,20 @@ impl Connection {
     }
 
     /// Waits for the end of the exchange. True if it is over in both directions, and all of it is written.
-    pub async fn settled(&mut self) -> bool {
-        if self.sender.settled().await.is_err() {
+    pub async fn wait_settled(&mut self) -> bool {
+        if self.sender.wait_sent().await.is_err() {
             return false;
         }
         if let RequestSender::Http2(_, seen, _) = &self.sender {
             // The library writes in a task of its own, so wait for it.
-            seen.until(|_| self.gate.is_flushed()).await;
+            seen.wait_until(|_| self.gate.is_flushed()).await;
         }
-        self.running.tidy();
+        self.running.reap();
         self.gate.is_flushed()
     }
 
     /// The stream itself, once the upstream has switched protocols; `None` on HTTP/2.
-    pub fn stream(&self) -> Option<oneshot::Receiver<UpgradedIo>> {
+    pub fn upgraded_stream(&self) -> Option<oneshot::Receiver<UpgradedIo>> {
         let RequestSender::Http1(_, parting, _) = &self.sender else { return None };
         let (taker, taken) = oneshot::channel();
         parting.set(Some(taker));
@@ -104,10 +104,10 @@ pub enum SendProgress {
 }
 
 impl SendProgress {
-    pub fn last(&self) -> Instant {
+    pub fn last_write(&self) -> Instant {
         match self {
             Self::Bytes(gate) => gate.last_write(),
-            Self::Frames(seen) => seen.last_piece(),
+            Self::Frames(seen) => seen.last_data(),
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct Endpoint {
     waiting: AtomicUsize,
     /// One permit per connection.
     places: Arc<Semaphore>,
-    bell: WaitNotifier,
+    wait_notifier: WaitNotifier,
     health: HealthState,
 }
 
@@ -70,7 +70,7 @@ pub enum EndpointState {
 impl EndpointState {
     pub const ALL: [Self; 4] = [Self::Usable, Self::Unhealthy, Self::Ejected, Self::Silent];
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Usable => "usable",
             Self::Unhealthy => "unhealthy",
@@ -84,12 +84,12 @@ impl EndpointState {
 #[derive(Debug)]
 pub struct EndpointCount {
     endpoint: Arc<Endpoint>,
-    what: fn(&Endpoint) -> &AtomicUsize,
+    counter: fn(&Endpoint) -> &AtomicUsize,
 }
 
 impl Drop for EndpointCount {
     fn drop(&mut self) {
-        (self.what)(&self.endpoint).fetch_sub(1, Relaxed);
+        (self.counter)(&self.endpoint).fetch_sub(1, Relaxed);
     }
 }
 
@@ -102,7 +102,7 @@ impl Endpoint {
         let places = limits.max_connections.min(Semaphore::MAX_PERMITS);
         Self {
             id: NEXT.fetch_add(1, Relaxed),
-            hash: pick::hash(&name),
+            hash: pick::hash_name(&name),
             name,
             addresses,
             limits,
@@ -110,7 +110,7 @@ impl Endpoint {
             idle: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             places: Arc::new(Semaphore::new(places)),
-            bell,
+            wait_notifier: bell,
             health: HealthState {
                 verdict: AtomicU64::new(0),
                 failures: AtomicUsize::new(0),
@@ -121,7 +121,7 @@ impl Endpoint {
         }
     }
 
-    pub fn has(&self, limits: &PoolLimits) -> bool {
+    pub fn has_limits(&self, limits: &PoolLimits) -> bool {
         self.limits == *limits
     }
 
@@ -135,7 +135,7 @@ impl Endpoint {
             EndpointState::Unhealthy
         } else if self.health.ejected_until.load(Relaxed) > self.age() {
             EndpointState::Ejected
-        } else if self.addresses.are_silent() {
+        } else if self.addresses.all_silent() {
             EndpointState::Silent
         } else {
             EndpointState::Usable
@@ -147,19 +147,19 @@ impl Endpoint {
     }
 
     /// Counts a request in flight.
-    pub fn busy(self: &Arc<Self>) -> EndpointCount {
-        self.counted(|endpoint| &endpoint.busy)
+    pub fn count_busy(self: &Arc<Self>) -> EndpointCount {
+        self.count(|endpoint| &endpoint.busy)
     }
 
     /// Counts an idle connection; `None` if there are enough of them.
-    pub fn idle(self: &Arc<Self>) -> Option<EndpointCount> {
-        let counted = self.counted(|endpoint| &endpoint.idle);
+    pub fn count_idle(self: &Arc<Self>) -> Option<EndpointCount> {
+        let counted = self.count(|endpoint| &endpoint.idle);
         (self.idle.load(Relaxed) <= self.limits.max_idle).then_some(counted)
     }
 
-    fn counted(self: &Arc<Self>, what: fn(&Self) -> &AtomicUsize) -> EndpointCount {
+    fn count(self: &Arc<Self>, what: fn(&Self) -> &AtomicUsize) -> EndpointCount {
         what(self).fetch_add(1, Relaxed);
-        EndpointCount { endpoint: self.clone(), what }
+        EndpointCount { endpoint: self.clone(), counter: what }
     }
 
     /// Connections, in use or idle.
@@ -168,12 +168,12 @@ impl Endpoint {
     }
 
     /// The right to a further connection; `None` if there are as many as allowed.
-    pub fn place(&self) -> Option<ConnectionPermit> {
+    pub fn try_acquire(&self) -> Option<ConnectionPermit> {
         self.places.clone().try_acquire_owned().ok()
     }
 
     /// The right to a connection that carries no request, and is not counted.
-    pub fn place_beside() -> ConnectionPermit {
+    pub fn uncounted_permit() -> ConnectionPermit {
         Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else has it")
     }
 
@@ -181,10 +181,10 @@ impl Endpoint {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue.
-    pub async fn next_place(self: Arc<Self>) -> ConnectionPermit {
-        let _waiting = self.counted(|endpoint| &endpoint.waiting);
+    pub async fn acquire(self: Arc<Self>) -> ConnectionPermit {
+        let _waiting = self.count(|endpoint| &endpoint.waiting);
         // Rung after the count, so that a worker that looks now sees the waiting request.
-        self.bell.send_replace(());
+        self.wait_notifier.send_replace(());
         self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
@@ -194,14 +194,14 @@ impl Endpoint {
     }
 
     /// An exchange has succeeded.
-    pub fn worked(&self) {
+    pub fn record_success(&self) {
         if self.health.failures.load(Relaxed) > 0 {
             self.health.failures.store(0, Relaxed);
         }
     }
 
     /// An exchange has failed by the endpoint's own fault. True if there were too many failures in a row.
-    pub fn failed(&self, eject: &OutlierEjection) -> bool {
+    pub fn record_failure(&self, eject: &OutlierEjection) -> bool {
         self.health.failures.fetch_add(1, Relaxed) + 1 >= eject.failures
             && self.state() == EndpointState::Usable
     }
@@ -214,7 +214,7 @@ impl Endpoint {
         let earlier = health.ejections.load(Relaxed);
         let since_last = now.saturating_sub(health.ejected_until.load(Relaxed));
         let earlier = if since_last > millis(eject.base) { 0 } else { earlier };
-        let lasts = eject.lasts(u32::try_from(earlier).unwrap_or(u32::MAX));
+        let lasts = eject.duration_after(u32::try_from(earlier).unwrap_or(u32::MAX));
         health.ejections.store(earlier + 1, Relaxed);
         health.ejected_until.store(now.saturating_add(millis(lasts)), Relaxed);
         lasts
@@ -224,7 +224,7 @@ impl Endpoint {
     ///
     /// A check of an earlier plan may end when the next plan has taken over, and says nothing then: if nobody checks any more,
     /// nobody could say otherwise.
-    pub fn is_well(&self, plan: u64, well: bool) -> bool {
+    pub fn set_check_result(&self, plan: u64, well: bool) -> bool {
         let verdict = plan << 1 | if well { 0 } else { UNHEALTHY };
         let newer = |earlier: u64| (earlier >> 1 <= plan).then_some(verdict);
         let earlier = self.health.verdict.fetch_update(Relaxed, Relaxed, newer);
@@ -243,7 +243,7 @@ mod tests {
     fn endpoint(max_connections: usize, max_idle: usize) -> Arc<Endpoint> {
         let limits = PoolLimits { max_connections, max_idle };
         let name: Arc<str> = "a:80".into();
-        let addresses = Arc::new(AddressSet::of(name.clone()));
+        let addresses = Arc::new(AddressSet::new(name.clone()));
         Arc::new(Endpoint::new(name, addresses, limits, watch::Sender::new(())))
     }
 
@@ -251,9 +251,13 @@ mod tests {
     fn it_is_left_alone_after_so_many_failures_in_a_row_and_for_longer_each_time() {
         let (endpoint, eject) =
             (endpoint(1, 1), OutlierEjection { failures: 3, base: Duration::from_secs(30) });
-        assert!(!endpoint.failed(&eject) && !endpoint.failed(&eject));
-        endpoint.worked();
-        assert!(!endpoint.failed(&eject) && !endpoint.failed(&eject) && endpoint.failed(&eject));
+        assert!(!endpoint.record_failure(&eject) && !endpoint.record_failure(&eject));
+        endpoint.record_success();
+        assert!(
+            !endpoint.record_failure(&eject)
+                && !endpoint.record_failure(&eject)
+                && endpoint.record_failure(&eject)
+        );
         assert_eq!(endpoint.eject(&eject), Duration::from_secs(30));
         assert_eq!(endpoint.state(), EndpointState::Ejected);
         assert_eq!(endpoint.eject(&eject), Duration::from_secs(60));
@@ -262,7 +266,7 @@ mod tests {
     #[test]
     fn what_was_ejected_comes_back_by_itself() {
         let (endpoint, eject) = (endpoint(1, 1), OutlierEjection { failures: 1, base: Duration::ZERO });
-        assert!(endpoint.failed(&eject));
+        assert!(endpoint.record_failure(&eject));
         endpoint.eject(&eject);
         assert_eq!(endpoint.state(), EndpointState::Usable);
     }
@@ -270,34 +274,37 @@ mod tests {
     #[test]
     fn checks_are_news_only_when_they_say_something_else() {
         let endpoint = endpoint(1, 1);
-        assert!(!endpoint.is_well(0, true));
-        assert!(endpoint.is_well(0, false) && !endpoint.is_well(0, false));
+        assert!(!endpoint.set_check_result(0, true));
+        assert!(endpoint.set_check_result(0, false) && !endpoint.set_check_result(0, false));
         assert_eq!(endpoint.state(), EndpointState::Unhealthy);
-        assert!(endpoint.is_well(0, true));
+        assert!(endpoint.set_check_result(0, true));
     }
 
     #[test]
     fn a_check_of_an_earlier_plan_says_nothing() {
         let endpoint = endpoint(1, 1);
-        assert!(endpoint.is_well(1, false) && !endpoint.is_well(2, false), "the same, by the next plan");
-        assert!(!endpoint.is_well(1, true));
+        assert!(
+            endpoint.set_check_result(1, false) && !endpoint.set_check_result(2, false),
+            "the same, by the next plan"
+        );
+        assert!(!endpoint.set_check_result(1, true));
         assert_eq!(endpoint.state(), EndpointState::Unhealthy);
-        assert!(endpoint.is_well(2, true) && !endpoint.is_well(1, false));
+        assert!(endpoint.set_check_result(2, true) && !endpoint.set_check_result(1, false));
         assert_eq!(endpoint.state(), EndpointState::Usable);
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_place_that_is_given_back_goes_to_who_waits() {
         let endpoint = endpoint(1, 0);
-        let place = endpoint.place().expect("the first");
-        assert!(endpoint.place().is_none());
+        let place = endpoint.try_acquire().expect("the first");
+        assert!(endpoint.try_acquire().is_none());
         assert_eq!(endpoint.connections(), 1);
-        let next = tokio::spawn(endpoint.clone().next_place());
+        let next = tokio::spawn(endpoint.clone().acquire());
         tokio::task::yield_now().await;
         assert_eq!(endpoint.waiting(), 1);
         drop(place);
         let _place = next.await.expect("no panic");
         assert_eq!(endpoint.waiting(), 0);
-        assert!(endpoint.idle().is_none(), "none may lie idle");
+        assert!(endpoint.count_idle().is_none(), "none may lie idle");
     }
 }

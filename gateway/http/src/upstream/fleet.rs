@@ -34,9 +34,9 @@ pub struct Upstreams {
     all: Vec<Arc<EndpointSet>>,
     /// How many plans came before.
     plan: u64,
-    bell: WaitNotifier,
+    wait_notifier: WaitNotifier,
     /// Ends the tasks of the endpoints when another plan takes over.
-    over: CancellationToken,
+    retired: CancellationToken,
     names: NameResolution,
     metrics: EndpointMetrics,
 }
@@ -58,7 +58,7 @@ pub struct EndpointSet {
     plan: u64,
     endpoints: Vec<Arc<Endpoint>>,
     /// `None` for plain text.
-    pub secured: Option<UpstreamTls>,
+    pub tls: Option<UpstreamTls>,
     turn: AtomicUsize,
     /// Taken for an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
     ejecting: Mutex<()>,
@@ -70,21 +70,21 @@ pub struct EndpointSet {
 impl Upstreams {
     /// # Errors
     /// A file for TLS cannot be used.
-    pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
-        Self::made(plan, metrics, watch::Sender::new(()), UpstreamTls::open, None)
+    pub fn new(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
+        Self::build(plan, metrics, watch::Sender::new(()), UpstreamTls::open, None)
     }
 
     /// For display only: no file is read, and nothing can be sent over TLS.
-    pub fn to_look_at(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
-        let closed = |_: &ClientTls| Ok(UpstreamTls::closed());
+    pub fn for_display(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
+        let closed = |_: &ClientTls| Ok(UpstreamTls::trusting_none());
         let mut fleets =
-            Self::made(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
+            Self::build(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
         if let Some(fleets) = Arc::get_mut(&mut fleets) {
             fleets.names = NameResolution::Literal;
         }
         for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
             // No name is looked up here, so nobody must wait for a lookup.
-            endpoint.addresses.not_found();
+            endpoint.addresses.record_failed_lookup();
         }
         fleets
     }
@@ -93,11 +93,11 @@ impl Upstreams {
     ///
     /// # Errors
     /// A file for TLS cannot be used.
-    pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
-        Self::made(plan, metrics, self.bell.clone(), UpstreamTls::open, Some(self))
+    pub fn next_plan(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
+        Self::build(plan, metrics, self.wait_notifier.clone(), UpstreamTls::open, Some(self))
     }
 
-    fn made(
+    fn build(
         plan: &Plan,
         metrics: &EndpointMetrics,
         bell: WaitNotifier,
@@ -106,18 +106,18 @@ impl Upstreams {
     ) -> Result<Arc<Self>, ClientTlsError> {
         let number = before.map_or(0, |before| before.plan + 1);
         let fleet = |upstream: &Upstream| {
-            let before = before.and_then(|before| before.named(&upstream.name));
+            let before = before.and_then(|before| before.find(&upstream.name));
             let made = |name: &Arc<str>| {
-                let known = before.and_then(|before| before.known(upstream, name));
+                let known = before.and_then(|before| before.find_endpoint(upstream, name));
                 known.unwrap_or_else(|| {
                     let addresses = before.and_then(|before| before.addresses(name));
-                    let addresses = addresses.unwrap_or_else(|| Arc::new(AddressSet::of(name.clone())));
+                    let addresses = addresses.unwrap_or_else(|| Arc::new(AddressSet::new(name.clone())));
                     let limits = upstream.sharing.pool.clone();
                     Arc::new(Endpoint::new(name.clone(), addresses, limits, bell.clone()))
                 })
             };
             Ok::<_, ClientTlsError>(Arc::new(EndpointSet {
-                secured: upstream.tls.as_ref().map(&open).transpose()?,
+                tls: upstream.tls.as_ref().map(&open).transpose()?,
                 upstream: upstream.clone(),
                 plan: number,
                 endpoints: upstream.endpoints.iter().map(made).collect(),
@@ -131,8 +131,8 @@ impl Upstreams {
         let fleets = Arc::new(Self {
             all,
             plan: number,
-            bell: bell.clone(),
-            over: CancellationToken::new(),
+            wait_notifier: bell.clone(),
+            retired: CancellationToken::new(),
             names: NameResolution::Dns,
             metrics: metrics.clone(),
         });
@@ -140,17 +140,17 @@ impl Upstreams {
     }
 
     /// Shows these endpoints in the metrics from now on.
-    pub(super) fn are_shown(self: &Arc<Self>) {
+    pub(super) fn publish_metrics(self: &Arc<Self>) {
         let shown: Weak<Self> = Arc::downgrade(self);
-        self.metrics.show(shown);
+        self.metrics.set_source(shown);
     }
 
     /// The fleet of an upstream. `id`: from the plan that this was made for.
-    pub fn fleet(&self, id: UpstreamId) -> &Arc<EndpointSet> {
+    pub fn get(&self, id: UpstreamId) -> &Arc<EndpointSet> {
         &self.all[id.0]
     }
 
-    fn named(&self, upstream: &str) -> Option<&Arc<EndpointSet>> {
+    fn find(&self, upstream: &str) -> Option<&Arc<EndpointSet>> {
         self.all.iter().find(|fleet| *fleet.upstream.name == *upstream)
     }
 
@@ -158,22 +158,22 @@ impl Upstreams {
         &self.all
     }
 
-    pub fn bell(&self) -> watch::Receiver<()> {
-        self.bell.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.wait_notifier.subscribe()
     }
 
     /// Ends the tasks: another plan has taken over.
     pub fn retire(&self) {
-        self.over.cancel();
+        self.retired.cancel();
     }
 
-    pub fn over(&self) -> &CancellationToken {
-        &self.over
+    pub fn retired(&self) -> &CancellationToken {
+        &self.retired
     }
 }
 
 impl EndpointSnapshotSource for Upstreams {
-    fn look(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>)) {
+    fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>)) {
         for fleet in &self.all {
             let states = fleet.endpoints.iter().map(|endpoint| endpoint.state()).collect();
             let connections = fleet.endpoints.iter().map(|endpoint| endpoint.connections()).sum();
@@ -184,13 +184,13 @@ impl EndpointSnapshotSource for Upstreams {
 
 impl EndpointSet {
     /// The endpoint of this name, if the new plan uses it in the same way.
-    fn known(&self, new: &Upstream, name: &Arc<str>) -> Option<Arc<Endpoint>> {
+    fn find_endpoint(&self, new: &Upstream, name: &Arc<str>) -> Option<Arc<Endpoint>> {
         // Idle connections were made by the old plan's settings, so these have to be the same.
         let old = &self.upstream;
         if (&old.tls, old.protocol, old.fencing) != (&new.tls, new.protocol, new.fencing) {
             return None;
         }
-        let same = |one: &&Arc<Endpoint>| one.name == *name && one.has(&new.sharing.pool);
+        let same = |one: &&Arc<Endpoint>| one.name == *name && one.has_limits(&new.sharing.pool);
         self.endpoints.iter().find(same).cloned()
     }
 
@@ -220,24 +220,24 @@ impl EndpointSet {
     }
 
     /// The way of a request through the endpoints. `key`: the hash for [`pick::Balance::ByKey`].
-    pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> EndpointCursor<'_> {
+    pub fn cursor(self: &Arc<Self>, key: impl FnOnce() -> u64) -> EndpointCursor<'_> {
         let sharing = &self.upstream.sharing;
         if let [only] = &self.endpoints[..] {
-            return EndpointCursor { fleet: self, stops: smallvec![only], at: 0, fresh: false };
+            return EndpointCursor { fleet: self, endpoints: smallvec![only], position: 0, fresh: false };
         }
         let key = if sharing.balance == pick::LbPolicy::ByKey { key() } else { 0 };
         let candidates: Vec<LbCandidate> =
             self.endpoints.iter().map(|endpoint| endpoint.candidate()).collect();
-        let order = pick::order(sharing.balance, self.turn.fetch_add(1, Relaxed), key, &candidates);
+        let order = pick::candidate_order(sharing.balance, self.turn.fetch_add(1, Relaxed), key, &candidates);
         let most = sharing.retries.map_or(usize::MAX, |retries| retries.saturating_add(1));
         let stops = order.into_iter().take(most).map(|at| &self.endpoints[at]).collect();
-        EndpointCursor { fleet: self, stops, at: 0, fresh: false }
+        EndpointCursor { fleet: self, endpoints: stops, position: 0, fresh: false }
     }
 
     /// An exchange has failed by the endpoint's own fault.
-    pub fn failed(&self, endpoint: &Endpoint) {
+    pub fn record_failure(&self, endpoint: &Endpoint) {
         let eject = &self.upstream.sharing.eject;
-        if !endpoint.failed(eject) {
+        if !endpoint.record_failure(eject) {
             return;
         }
         let _one_at_a_time = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,22 +247,22 @@ impl EndpointSet {
             return;
         }
         let lasts = endpoint.eject(eject);
-        self.metrics.ejected(&self.upstream.name, &endpoint.name);
+        self.metrics.record_ejection(&self.upstream.name, &endpoint.name);
         warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %HumanDuration(lasts), "endpoint.ejected");
     }
 
     /// Looks whether the TLS files have changed. It may block.
-    pub fn refresh(&self) {
-        let Some(secured) = &self.secured else { return };
+    pub fn reload_tls(&self) {
+        let Some(secured) = &self.tls else { return };
         let upstream = &self.upstream.name;
-        match secured.refresh() {
+        match secured.reload_if_changed() {
             TlsReload::Unchanged => {}
             TlsReload::TakenOver => {
-                self.metrics.tls_files(upstream, true);
+                self.metrics.record_tls_reload(upstream, true);
                 info!(%upstream, "upstream.tls_files_taken_over");
             }
             TlsReload::Bad(bad) => {
-                self.metrics.tls_files(upstream, false);
+                self.metrics.record_tls_reload(upstream, false);
                 let bad: &dyn std::error::Error = &bad;
                 warn!(%upstream, bad, "upstream.tls_files_bad: the old ones stay in use");
             }
@@ -270,17 +270,17 @@ impl EndpointSet {
     }
 
     /// Takes the result of a lookup; `None`: nothing was found in time.
-    pub fn looked_up(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
+    pub fn record_lookup(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
         let (upstream, name) = (&self.upstream.name, &endpoint.name);
-        self.metrics.looked_up(upstream, found.is_some());
+        self.metrics.record_lookup(upstream, found.is_some());
         match found {
             Some(sockets) => {
-                if endpoint.addresses.found(sockets.clone()) {
-                    info!(%upstream, endpoint = %name, sockets = said::all(&sockets), "endpoint.addresses");
+                if endpoint.addresses.update(sockets.clone()) {
+                    info!(%upstream, endpoint = %name, sockets = said::join_display(&sockets), "endpoint.addresses");
                 }
             }
             None => {
-                if endpoint.addresses.not_found() {
+                if endpoint.addresses.record_failed_lookup() {
                     warn!(%upstream, endpoint = %name, "endpoint.not_found: what was known before stays in use");
                 }
             }
@@ -288,18 +288,18 @@ impl EndpointSet {
     }
 
     /// No check says how these endpoints are, so they count as healthy.
-    pub(super) fn are_well(&self) {
+    pub(super) fn mark_all_healthy(&self) {
         for endpoint in &self.endpoints {
-            endpoint.is_well(self.plan, true);
+            endpoint.set_check_result(self.plan, true);
         }
     }
 
     /// Takes the result of the active checks. It says nothing if a later plan has taken the endpoint over.
-    pub fn checked(&self, endpoint: &Endpoint, well: bool) {
-        if endpoint.is_well(self.plan, well) {
+    pub fn record_check(&self, endpoint: &Endpoint, well: bool) {
+        if endpoint.set_check_result(self.plan, well) {
             let state = if well { EndpointState::Usable } else { EndpointState::Unhealthy };
             let (upstream, endpoint) = (&self.upstream.name, &endpoint.name);
-            info!(%upstream, %endpoint, state = state.word(), "endpoint.checked");
+            info!(%upstream, %endpoint, state = state.as_str(), "endpoint.checked");
         }
     }
 }
@@ -308,32 +308,32 @@ impl EndpointSet {
 #[derive(Debug)]
 pub struct EndpointCursor<'f> {
     pub fleet: &'f Arc<EndpointSet>,
-    stops: SmallVec<[&'f Arc<Endpoint>; 4]>,
-    at: usize,
+    endpoints: SmallVec<[&'f Arc<Endpoint>; 4]>,
+    position: usize,
     /// Whether to take no idle connection: after a dead one the others are likely to be dead, too.
     pub fresh: bool,
 }
 
 impl<'f> EndpointCursor<'f> {
     /// The endpoint to try now; `None` when all were tried.
-    pub fn stop(&self) -> Option<&'f Arc<Endpoint>> {
-        self.stops.get(self.at).copied()
+    pub fn current(&self) -> Option<&'f Arc<Endpoint>> {
+        self.endpoints.get(self.position).copied()
     }
 
     /// Goes on to the next endpoint, because nothing could be sent to this one.
-    pub fn pass(&mut self) {
-        self.at += 1;
+    pub fn advance(&mut self) {
+        self.position += 1;
     }
 
     /// Goes to this endpoint only.
-    pub fn settle_for(&mut self, endpoint: &Endpoint) {
-        self.stops.retain(|stop| stop.id == endpoint.id);
-        self.at = 0;
+    pub fn pin_to(&mut self, endpoint: &Endpoint) {
+        self.endpoints.retain(|stop| stop.id == endpoint.id);
+        self.position = 0;
     }
 
     /// Nothing could be sent over the connection. `reused`: it was an idle one, and has most likely died while it was
     /// idle.
-    pub fn died(&mut self, reused: bool) {
-        if reused && !self.fresh { self.fresh = true } else { self.pass() }
+    pub fn record_dead_connection(&mut self, reused: bool) {
+        if reused && !self.fresh { self.fresh = true } else { self.advance() }
     }
 }

@@ -102,7 +102,7 @@ impl H2WriteState {
     }
 
     /// Whether the present exchange's request was taken from the library in full.
-    pub fn request_has_left(&self) -> bool {
+    pub fn is_request_sent(&self) -> bool {
         self.newest.get() > self.before.get() && self.ended.get()
     }
 
@@ -111,12 +111,12 @@ impl H2WriteState {
         self.greeted.get() && self.acknowledged.get()
     }
 
-    pub fn last_piece(&self) -> Instant {
+    pub fn last_data(&self) -> Instant {
         self.last_piece.get()
     }
 
     /// Returns once `reached` is true. It is checked again after each write.
-    pub async fn until(&self, reached: impl Fn(&Self) -> bool) {
+    pub async fn wait_until(&self, reached: impl Fn(&Self) -> bool) {
         loop {
             let changed = self.changed.notified();
             if reached(self) {
@@ -126,7 +126,7 @@ impl H2WriteState {
         }
     }
 
-    fn passed(&self, frame: FrameKind) {
+    fn record_frame(&self, frame: FrameKind) {
         match frame {
             FrameKind::Other => return,
             FrameKind::SettingsAck => self.acknowledged.set(true),
@@ -147,7 +147,7 @@ impl H2WriteState {
 
 impl WritePosition {
     /// `bytes` were taken.
-    fn follow(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
+    fn advance(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let skipped = self.skip.min(bytes.len());
@@ -159,18 +159,18 @@ impl WritePosition {
                 if self.have < HEAD {
                     return;
                 }
-                (self.skip, self.frame) = read(self.head, self.frame);
+                (self.skip, self.frame) = parse_head(self.head, self.frame);
                 self.have = 0;
             }
             if self.skip == 0 {
-                seen.passed(self.frame);
+                seen.record_frame(self.frame);
             }
         }
     }
 }
 
 /// Length and meaning of the frame with this head. `before`: the frame before it.
-fn read(head: [u8; HEAD], before: FrameKind) -> (usize, FrameKind) {
+fn parse_head(head: [u8; HEAD], before: FrameKind) -> (usize, FrameKind) {
     let [high, middle, low, kind, flags, id @ ..] = head;
     let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
     let stream = u32::from_be_bytes(id) & 0x7fff_ffff;
@@ -199,7 +199,7 @@ impl<S> H2ObservedIo<S> {
     }
 
     /// Checks that the first frame is settings; anything else is another protocol.
-    fn greet(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn check_preface(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.seen.greeted.get() || bytes.is_empty() {
             return Ok(());
         }
@@ -225,7 +225,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for H2ObservedIo<S> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
         if let Poll::Ready(Ok(())) = polled {
-            self.greet(&buf.filled()[before..])?;
+            self.check_preface(&buf.filled()[before..])?;
         }
         polled
     }
@@ -236,7 +236,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for H2ObservedIo<S> {
         let this = &mut *self;
         let polled = Pin::new(&mut this.io).poll_write(cx, buf);
         if let Poll::Ready(Ok(taken)) = polled {
-            this.out.follow(&buf[..taken], &this.seen);
+            this.out.advance(&buf[..taken], &this.seen);
         }
         polled
     }
@@ -251,7 +251,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for H2ObservedIo<S> {
         if let Poll::Ready(Ok(mut taken)) = polled {
             for buf in bufs {
                 let part = taken.min(buf.len());
-                this.out.follow(&buf[..part], &this.seen);
+                this.out.advance(&buf[..part], &this.seen);
                 taken -= part;
             }
         }

@@ -110,20 +110,20 @@ impl Gate {
     }
 
     /// Says that the connection speaks HTTP/2, which also sends bytes that belong to no request.
-    pub fn follows(&self, frames: &Rc<H2WriteState>) {
+    pub fn observe_http2(&self, frames: &Rc<H2WriteState>) {
         self.frames.get_or_init(|| frames.clone());
     }
 
     /// Says that the answer is awaited once the request is sent in full. On HTTP/2 we then still have to send window
     /// updates and pings.
-    pub fn awaits_answer(&self) {
+    pub fn set_awaiting_response(&self) {
         self.awaited.set(true);
     }
 
     /// Whether no byte written from now on can belong to a request, because the kernel has all of it.
-    fn only_listens(&self) -> bool {
+    fn is_listen_only(&self) -> bool {
         let waits = self.awaited.get() && matches!(*self.state.borrow(), GateState::Armed(_));
-        waits && self.is_flushed() && self.frames.get().is_some_and(|frames| frames.request_has_left())
+        waits && self.is_flushed() && self.frames.get().is_some_and(|frames| frames.is_request_sent())
     }
 
     /// Call this before a request is queued on the connection. It resets the count, and lets bytes pass only under
@@ -196,7 +196,7 @@ impl Gate {
     }
 
     /// Bytes given to the kernel since the gate was armed.
-    pub fn written(&self) -> u64 {
+    pub fn written_bytes(&self) -> u64 {
         self.written.get()
     }
 
@@ -217,12 +217,12 @@ impl Gate {
         self.clock.now() - self.last_write.get().elapsed()
     }
 
-    pub fn lost_its_proof(&self) -> bool {
+    pub fn is_permission_lost(&self) -> bool {
         matches!(*self.state.borrow(), GateState::Shut(ShutReason::ProofLost))
     }
 
     /// Whether we gave the exchange up, so that the other side may still be at work.
-    pub fn was_given_up(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         matches!(
             *self.state.borrow(),
             GateState::Shut(ShutReason::ProofLost | ShutReason::Late | ShutReason::Stopped | ShutReason::Cut)
@@ -235,7 +235,7 @@ impl Gate {
 
     /// One comparison per write. The failpoints are the two places where a pause matters: before and after it.
     fn check(&self) -> io::Result<()> {
-        if self.only_listens() {
+        if self.is_listen_only() {
             self.state.replace(GateState::ListenOnly);
         }
         match &*self.state.borrow() {
@@ -266,7 +266,7 @@ impl Gate {
 pub struct CutOnBodyError(pub Rc<Gate>);
 
 impl Observer for CutOnBodyError {
-    fn failed(&mut self) {
+    fn on_error(&mut self) {
         self.0.shut(ShutReason::Cut);
     }
 }

@@ -43,7 +43,7 @@ pub fn start<N: Network + Send>(
         let pool = Pool::new(network.clone(), clock, introductions);
         let tasks = LocalSet::new();
         tasks.spawn_local(turning);
-        tasks.block_on(&runtime, tend(&network, &pool, &tended));
+        tasks.block_on(&runtime, run_checks(&network, &pool, &tended));
     })?;
     take_over(fleets);
     Ok(())
@@ -52,20 +52,22 @@ pub fn start<N: Network + Send>(
 /// Takes the endpoints over. Call it when the new plan cannot fail any more: before that, endpoints may belong to the
 /// plan in force.
 fn take_over(fleets: &Arc<Upstreams>) {
-    fleets.are_shown();
+    fleets.publish_metrics();
     // Endpoints without checks in the new plan count as healthy, because no check could ever say so again.
     let unasked = fleets.all().iter().filter(|fleet| fleet.upstream.sharing.health.is_none());
-    unasked.for_each(|fleet| fleet.are_well());
+    unasked.for_each(|fleet| fleet.mark_all_healthy());
 }
 
-async fn tend<N: Network>(network: &N, pool: &Pool<N>, fleets: &Upstreams) {
-    let files = join_all(fleets.all().iter().map(|fleet| tend_files(fleet.clone())));
+async fn run_checks<N: Network>(network: &N, pool: &Pool<N>, fleets: &Upstreams) {
+    let files = join_all(fleets.all().iter().map(|fleet| watch_tls_files(fleet.clone())));
     let all = fleets.all().iter().filter_map(|fleet| {
         let health = fleet.upstream.sharing.health.as_ref()?;
-        Some(join_all(fleet.endpoints().iter().map(move |endpoint| watch(network, fleet, endpoint, health))))
+        Some(join_all(
+            fleet.endpoints().iter().map(move |endpoint| watch_endpoint(network, fleet, endpoint, health)),
+        ))
     });
     let names = fleets.all().iter().flat_map(|fleet| {
-        fleet.endpoints().iter().map(move |endpoint| resolver::tend(network, fleet, endpoint))
+        fleet.endpoints().iter().map(move |endpoint| resolver::run_resolver(network, fleet, endpoint))
     });
     let probes = fleets
         .all()
@@ -79,19 +81,19 @@ async fn tend<N: Network>(network: &N, pool: &Pool<N>, fleets: &Upstreams) {
             join_all(names),
             join_all(probes),
         ) => {}
-        () = fleets.over().cancelled() => {}
+        () = fleets.retired().cancelled() => {}
     }
 }
 
 /// Looks at an upstream's TLS files, for ever.
-async fn tend_files(fleet: Arc<EndpointSet>) {
+async fn watch_tls_files(fleet: Arc<EndpointSet>) {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let fleet = fleet.clone();
         // The runtime reports a panic there; the next look tries again.
-        drop(spawn_blocking(move || fleet.refresh()).await);
+        drop(spawn_blocking(move || fleet.reload_tls()).await);
     }
 }
 
@@ -99,15 +101,20 @@ async fn tend_files(fleet: Arc<EndpointSet>) {
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Checks one endpoint, for ever.
-async fn watch<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint, health: &HealthCheck) {
+async fn watch_endpoint<N: Network>(
+    network: &N,
+    fleet: &EndpointSet,
+    endpoint: &Endpoint,
+    health: &HealthCheck,
+) {
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut run = CheckStreak::after_all_before(endpoint);
+    let mut run = CheckStreak::from_endpoint(endpoint);
     loop {
         ticks.tick().await;
         let good = check(network, fleet, endpoint, health).await;
-        fleet.metrics.checked(&fleet.upstream.name, &endpoint.name, good);
-        fleet.checked(endpoint, run.after(good, health));
+        fleet.metrics.record_check(&fleet.upstream.name, &endpoint.name, good);
+        fleet.record_check(endpoint, run.record(good, health));
     }
 }
 
@@ -121,11 +128,11 @@ struct CheckStreak {
 
 impl CheckStreak {
     /// Begins with the state from another plan. A new endpoint counts as healthy.
-    fn after_all_before(endpoint: &Endpoint) -> Self {
+    fn from_endpoint(endpoint: &Endpoint) -> Self {
         Self { well: endpoint.state() != EndpointState::Unhealthy, against: 0 }
     }
 
-    fn after(&mut self, good: bool, health: &HealthCheck) -> bool {
+    fn record(&mut self, good: bool, health: &HealthCheck) -> bool {
         if good == self.well {
             self.against = 0;
             return self.well;
@@ -156,7 +163,7 @@ pub async fn is_running<N: Network>(
 ) -> bool {
     let Some(health) = &fleet.upstream.sharing.health else { return false };
     let Some(endpoint) = fleet.endpoints().iter().find(|one| *one.name == *endpoint) else { return false };
-    let only = only.map(ConnectTarget::literal);
+    let only = only.map(ConnectTarget::parse_literal);
     let addresses = match only {
         None => timeout(health.timeout, endpoint.addresses.all()).await.unwrap_or_default(),
         Some(None) => return false,
@@ -189,7 +196,7 @@ async fn check<N: Network>(
     health: &HealthCheck,
 ) -> bool {
     let asked = async {
-        let addresses = endpoint.addresses.in_turn().await;
+        let addresses = endpoint.addresses.rotated().await;
         status(network, fleet, endpoint, health, &addresses).await
     };
     match timeout(health.timeout, asked).await {
@@ -211,16 +218,16 @@ async fn status<N: Network>(
 ) -> io::Result<u16> {
     let path = &health.path;
     let stream = dial(network, addresses, health.timeout, |_| {}).await?.1;
-    match &fleet.secured {
-        None => ask(stream, endpoint, path).await,
+    match &fleet.tls {
+        None => request_status(stream, endpoint, path).await,
         Some(secured) => {
             let (stream, _) = secured.connect(&endpoint.name, stream, &[HTTP1]).await?;
-            ask(stream, endpoint, path).await
+            request_status(stream, endpoint, path).await
         }
     }
 }
 
-async fn ask<S>(stream: S, endpoint: &Endpoint, path: &str) -> io::Result<u16>
+async fn request_status<S>(stream: S, endpoint: &Endpoint, path: &str) -> io::Result<u16>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -263,16 +270,16 @@ mod tests {
     #[test]
     fn what_another_plan_has_found_unhealthy_stays_so_until_enough_answers_are_good() {
         let limits = PoolLimits { max_connections: 1, max_idle: 1 };
-        let addresses = Arc::new(AddressSet::of("a:80".into()));
+        let addresses = Arc::new(AddressSet::new("a:80".into()));
         let endpoint = Endpoint::new("a:80".into(), addresses, limits, watch::Sender::new(()));
         assert!(
-            CheckStreak::after_all_before(&endpoint).after(false, &health()),
+            CheckStreak::from_endpoint(&endpoint).record(false, &health()),
             "one bad answer is not enough"
         );
-        endpoint.is_well(0, false);
-        let mut run = CheckStreak::after_all_before(&endpoint);
-        assert!(!run.after(true, &health()), "one good answer is not enough");
-        assert!(run.after(true, &health()));
+        endpoint.set_check_result(0, false);
+        let mut run = CheckStreak::from_endpoint(&endpoint);
+        assert!(!run.record(true, &health()), "one good answer is not enough");
+        assert!(run.record(true, &health()));
     }
 
     /// A plan with these health checks at one upstream; empty text for none.
@@ -295,17 +302,17 @@ routes:
     fn an_endpoint_that_nobody_asks_any_more_is_well_once_its_plan_is_in_force_and_not_before() {
         let metrics = EndpointMetrics::register(&MetricRegistry::new());
         let asked =
-            Upstreams::of(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
+            Upstreams::new(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
         let [fleet] = asked.all() else { panic!("one upstream") };
         let endpoint = fleet.endpoints()[0].clone();
-        fleet.checked(&endpoint, false);
-        let unasked = asked.after(&plan("").serving, &metrics).expect("no files");
+        fleet.record_check(&endpoint, false);
+        let unasked = asked.next_plan(&plan("").serving, &metrics).expect("no files");
         assert_eq!(endpoint.state(), EndpointState::Unhealthy, "the plan may still be refused");
         assert!(Arc::ptr_eq(&unasked.all()[0].endpoints()[0], &endpoint));
         take_over(&unasked);
         assert_eq!(endpoint.state(), EndpointState::Usable);
         // The last check was under way while the plan changed.
-        fleet.checked(&endpoint, false);
+        fleet.record_check(&endpoint, false);
         assert_eq!(endpoint.state(), EndpointState::Usable);
     }
 
@@ -314,13 +321,13 @@ routes:
         const HEALTH: &str = ", health: {path: /, interval: 1s}";
         let families = MetricRegistry::new();
         let metrics = EndpointMetrics::register(&families);
-        let in_force = Upstreams::of(&plan(HEALTH).serving, &metrics).expect("no files");
+        let in_force = Upstreams::new(&plan(HEALTH).serving, &metrics).expect("no files");
         take_over(&in_force);
-        drop(in_force.after(&plan(HEALTH).serving, &metrics).expect("no files"));
+        drop(in_force.next_plan(&plan(HEALTH).serving, &metrics).expect("no files"));
         let fleet = &in_force.all()[0];
-        fleet.checked(&fleet.endpoints()[0], false);
-        metrics.refresh();
-        let text = String::from_utf8(families.text()).expect("text");
+        fleet.record_check(&fleet.endpoints()[0], false);
+        metrics.update_gauges();
+        let text = String::from_utf8(families.encode()).expect("text");
         let told = text.contains(r#"fencegate_upstream_endpoints{state="unhealthy",upstream="open"} 1"#);
         assert!(told, "what is shown is what was seen before: {text}");
     }
@@ -330,7 +337,7 @@ routes:
         let health = health();
         let mut run = CheckStreak { well: true, against: 0 };
         let told: Vec<bool> = [false, false, true, false, false, false, true, false, true, true]
-            .map(|good| run.after(good, &health))
+            .map(|good| run.record(good, &health))
             .into();
         assert_eq!(told, [true, true, true, true, true, false, false, false, false, true]);
     }

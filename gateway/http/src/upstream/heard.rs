@@ -28,9 +28,9 @@ pub(super) type ReadFlag = Rc<Cell<bool>>;
 /// 1.12.0, `mid_message_detect_eof`). So the write stays pending for a limited time only.
 pub(super) struct ReadTracker<S> {
     io: S,
-    word: ReadFlag,
+    flag: ReadFlag,
     /// Whether all is read, or nothing was read for too long.
-    heard_out: bool,
+    drained: bool,
     /// The first failed write. No other write is tried after it.
     failed: Option<PendingWriteError>,
     /// The task whose write stays pending.
@@ -51,7 +51,7 @@ struct PendingWriteError {
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl PendingWriteError {
-    fn now(how: io::ErrorKind) -> Self {
+    fn new(how: io::ErrorKind) -> Self {
         let last = Instant::now();
         Self { how, last, timer: Box::pin(sleep_until(last + SILENCE)) }
     }
@@ -72,11 +72,11 @@ impl PendingWriteError {
 impl<S> ReadTracker<S> {
     pub(super) fn new(io: S) -> (Self, ReadFlag) {
         let word = ReadFlag::default();
-        (Self { io, word: word.clone(), heard_out: false, failed: None, writer: None }, word)
+        (Self { io, flag: word.clone(), drained: false, failed: None, writer: None }, word)
     }
 
     /// The bare connection after a switch of protocols, whose writes fail at once.
-    pub(super) fn unwrap(self) -> S {
+    pub(super) fn into_inner(self) -> S {
         self.io
     }
 }
@@ -90,22 +90,22 @@ impl<S: Unpin> ReadTracker<S> {
         let failed = match &mut self.failed {
             Some(failed) => failed,
             None => match write(Pin::new(&mut self.io), cx) {
-                Poll::Ready(Err(error)) if has_ended(&error) => {
-                    self.failed.insert(PendingWriteError::now(error.kind()))
+                Poll::Ready(Err(error)) if is_peer_closed(&error) => {
+                    self.failed.insert(PendingWriteError::new(error.kind()))
                 }
                 polled => return polled,
             },
         };
-        if self.heard_out || failed.poll_silence(cx).is_ready() {
-            self.heard_out = true;
+        if self.drained || failed.poll_silence(cx).is_ready() {
+            self.drained = true;
             return Poll::Ready(Err(failed.how.into()));
         }
         self.writer = Some(cx.waker().clone());
         Poll::Pending
     }
 
-    fn is_heard_out(&mut self) {
-        self.heard_out = true;
+    fn mark_drained(&mut self) {
+        self.drained = true;
         if let Some(writer) = self.writer.take() {
             writer.wake();
         }
@@ -113,7 +113,7 @@ impl<S: Unpin> ReadTracker<S> {
 }
 
 /// Whether this error means that the other side has closed. Its earlier bytes can then still be read.
-fn has_ended(error: &io::Error) -> bool {
+fn is_peer_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
 }
@@ -128,12 +128,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadTracker<S> {
         let polled = Pin::new(&mut self.io).poll_read(cx, buffer);
         let heard = buffer.filled().len() > before;
         if heard {
-            self.word.set(true);
+            self.flag.set(true);
             if let Some(failed) = &mut self.failed {
                 failed.last = Instant::now();
             }
         } else if room && polled.is_ready() {
-            self.is_heard_out();
+            self.mark_drained();
         }
         polled
     }

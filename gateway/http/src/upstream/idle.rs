@@ -21,7 +21,7 @@ use crate::upstream::pooled::PooledConnection;
 #[derive(Default)]
 pub struct IdlePool {
     /// Idle connections, by [`Endpoint::id`].
-    lying: RefCell<BTreeMap<u64, Vec<IdleConnection>>>,
+    idle: RefCell<BTreeMap<u64, Vec<IdleConnection>>>,
     /// Waiting requests, in the order of their arrival. A request that gives up removes itself.
     waiters: RefCell<BTreeMap<u64, Waiter>>,
     next: Cell<u64>,
@@ -59,19 +59,19 @@ impl IdleConnection {
 
 impl IdlePool {
     /// Gives the connection to a waiting request of this worker, or keeps it idle for `keep`.
-    pub fn keep(&self, pooled: Box<PooledConnection>, keep: Duration) {
+    pub fn put(&self, pooled: Box<PooledConnection>, keep: Duration) {
         if !pooled.is_usable() {
             return;
         }
-        let Some(pooled) = self.hand_on(pooled) else { return };
+        let Some(pooled) = self.hand_to_waiter(pooled) else { return };
         // A request waits at another worker. It cannot use this connection, so close it, and the other worker can make
         // a new one.
         if pooled.endpoint.waiting() > 0 {
             return;
         }
-        let Some(counted) = pooled.endpoint.idle() else { return };
+        let Some(counted) = pooled.endpoint.count_idle() else { return };
         let (id, until) = (pooled.endpoint.id, Instant::now() + keep);
-        self.lying.borrow_mut().entry(id).or_default().push(IdleConnection {
+        self.idle.borrow_mut().entry(id).or_default().push(IdleConnection {
             pooled,
             until,
             _counted: counted,
@@ -79,14 +79,14 @@ impl IdlePool {
     }
 
     /// Gives it to the first request here that waits for this endpoint.
-    fn hand_on(&self, mut pooled: Box<PooledConnection>) -> Option<Box<PooledConnection>> {
+    fn hand_to_waiter(&self, mut pooled: Box<PooledConnection>) -> Option<Box<PooledConnection>> {
         let mut waiters = self.waiters.borrow_mut();
         if pooled.handed_on >= MOST_HANDS && pooled.endpoint.waiting() > waiters.len() {
             return Some(pooled);
         }
         pooled.handed_on += 1;
         loop {
-            let first = waiters.iter().find(|(_, waiter)| waiter.takes(&pooled)).map(|(number, _)| *number);
+            let first = waiters.iter().find(|(_, waiter)| waiter.accepts(&pooled)).map(|(number, _)| *number);
             let Some(waiter) = first.and_then(|number| waiters.remove(&number)) else { break };
             match waiter.taker.send(pooled) {
                 Ok(()) => return None,
@@ -111,7 +111,7 @@ impl IdlePool {
     /// The youngest idle connection whose last exchange is over in both directions. Others stay: a request that is
     /// queued on a busy connection would be sent at an unknown time.
     pub fn take(&self, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
-        let mut all = self.lying.borrow_mut();
+        let mut all = self.idle.borrow_mut();
         let lying = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
         // The search stops at the first usable one; the sweep closes the others that are of no use.
@@ -129,7 +129,7 @@ impl IdlePool {
     /// another worker waiting.
     pub fn sweep(&self) {
         let now = Instant::now();
-        self.lying.borrow_mut().retain(|_, lying| {
+        self.idle.borrow_mut().retain(|_, lying| {
             lying.retain(|lying| lying.is_usable(now));
             let waiting = lying.first().map_or(0, |lying| lying.pooled.endpoint.waiting());
             lying.drain(..waiting.min(lying.len()));
@@ -140,7 +140,7 @@ impl IdlePool {
 
 /// Of several addresses behind a name, a silent one is passed over while another is not.
 fn is_passed_over(endpoint: &Endpoint, address: &Address) -> bool {
-    address.liveness.is_silent() && !endpoint.addresses.are_silent()
+    address.liveness.is_silent() && !endpoint.addresses.all_silent()
 }
 
 impl Future for PoolWait<'_> {
@@ -158,7 +158,7 @@ impl Drop for PoolWait<'_> {
 }
 
 impl Waiter {
-    fn takes(&self, pooled: &PooledConnection) -> bool {
+    fn accepts(&self, pooled: &PooledConnection) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.id == pooled.endpoint.id)
     }
 }

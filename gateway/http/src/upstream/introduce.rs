@@ -11,10 +11,10 @@ use crate::upstream::pooled::PooledConnection;
 /// Asks processes for their names, and remembers the answers. Shared by all workers.
 pub trait IdentityCheck: Debug + Send + Sync {
     /// Whether all endpoints of this upstream have to be asked before anything is sent to one of them.
-    fn are_needed(&self, upstream: &Upstream) -> bool;
+    fn is_required(&self, upstream: &Upstream) -> bool;
 
     /// Asks on a new connection, and leaves the connection ready for another exchange.
-    fn introduce<'a>(
+    fn check_identity<'a>(
         &'a self,
         pooled: &'a mut PooledConnection,
         upstream: &'a Upstream,
@@ -25,20 +25,20 @@ pub trait IdentityCheck: Debug + Send + Sync {
     fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue;
 
     /// Call this before an attempt to ask an address.
-    fn attempt(&self) -> CheckAttempt;
+    fn start_attempt(&self) -> CheckAttempt;
 
     /// Nobody could be asked at this address. A process that was asked successfully after the attempt began still
     /// counts.
-    fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt);
+    fn record_failure(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt);
 
     /// Checks that the answers do not contradict each other.
     ///
     /// # Errors
     /// The answers contradict each other, although all were asked just now; the log says how.
-    fn agree(&self, upstream: &Upstream) -> Result<(), BoxError>;
+    fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError>;
 
     /// Whether this is the last known process at the address, and the upstream's answers agree.
-    fn is_believed(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool;
+    fn is_trusted(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool;
 }
 
 /// When an address has to be asked.

@@ -28,7 +28,7 @@ pub struct Checkout {
 
 impl Checkout {
     pub(super) fn new(pooled: Box<PooledConnection>, fleet: Arc<EndpointSet>, idle: Rc<IdlePool>) -> Self {
-        let (keep, busy) = (fleet.upstream.idle, pooled.endpoint.busy());
+        let (keep, busy) = (fleet.upstream.idle, pooled.endpoint.count_busy());
         let outstanding = pooled.address.outstanding();
         Self { pooled: Some(pooled), fleet, idle, keep, _busy: busy, _outstanding: outstanding }
     }
@@ -37,22 +37,22 @@ impl Checkout {
         self.pooled.as_mut().expect("taken only when the lend ends")
     }
 
-    fn lent(&self) -> &PooledConnection {
+    fn pooled_ref(&self) -> &PooledConnection {
         self.pooled.as_ref().expect("taken only when the lend ends")
     }
 
     pub fn gate(&self) -> &Rc<Gate> {
-        &self.lent().gate
+        &self.pooled_ref().gate
     }
 
     /// The name of the process at the other end, if it was asked, with its address.
     pub fn process(&self) -> Option<(&Address, &Arc<str>)> {
-        let pooled = self.lent();
+        let pooled = self.pooled_ref();
         Some((&pooled.address, pooled.process.as_ref()?))
     }
 
     pub fn endpoint(&self) -> &Arc<str> {
-        &self.lent().endpoint.name
+        &self.pooled_ref().endpoint.name
     }
 
     pub fn fleet(&self) -> &EndpointSet {
@@ -64,30 +64,30 @@ impl Checkout {
     }
 
     /// Notes that the endpoint has answered.
-    pub fn worked(&self) {
-        self.lent().endpoint.worked();
-        self.lent().address.liveness.heard();
+    pub fn record_success(&self) {
+        self.pooled_ref().endpoint.record_success();
+        self.pooled_ref().address.liveness.record_response();
     }
 
     /// Notes that the process at the endpoint can serve nobody at present, and has not begun with the request. New
     /// requests go to others for a while, if there are others.
-    pub fn serves_nobody(&self) {
+    pub fn record_unavailable(&self) {
         if !self.fleet.is_one_address() {
-            self.lent().address.liveness.avoid();
+            self.pooled_ref().address.liveness.avoid();
         }
     }
 
     /// Notes that the exchange failed by the endpoint's own fault.
-    pub fn failed(&self) {
-        self.fleet.failed(&self.lent().endpoint);
+    pub fn record_failure(&self) {
+        self.fleet.record_failure(&self.pooled_ref().endpoint);
     }
 
     /// Gives the connection back if the exchange is over, as most are at the last byte of their answer. Else returns
     /// the lend.
-    pub fn give_back_if_over(mut self) -> Result<(), Self> {
+    pub fn try_return(mut self) -> Result<(), Self> {
         match self.pooled.take_if(|pooled| pooled.is_settled()) {
             Some(pooled) => {
-                self.keep(pooled);
+                self.put_back(pooled);
                 Ok(())
             }
             None => Err(self),
@@ -97,23 +97,23 @@ impl Checkout {
     /// Gives the connection back when the exchange is over in both directions. An upstream may answer before it has
     /// read the whole request. Then the connection is closed after `patience`, and no further byte of the request is
     /// sent.
-    pub async fn give_back(mut self, patience: Duration) {
+    pub async fn return_when_settled(mut self, patience: Duration) {
         let Some(mut pooled) = self.pooled.take() else { return };
-        if !matches!(timeout(patience, pooled.settled()).await, Ok(true)) {
+        if !matches!(timeout(patience, pooled.wait_settled()).await, Ok(true)) {
             return;
         }
-        self.keep(pooled);
+        self.put_back(pooled);
     }
 
-    fn keep(&self, mut pooled: Box<PooledConnection>) {
+    fn put_back(&self, mut pooled: Box<PooledConnection>) {
         pooled.gate.disarm();
         pooled.reused = true;
-        self.idle.keep(pooled, self.keep);
+        self.idle.put(pooled, self.keep);
     }
 
     /// Limits the idle time to what the upstream says. If the connection were used later, a request could meet its
     /// close.
-    pub fn keep_at_most(&mut self, longest: Duration) {
+    pub fn limit_idle_time(&mut self, longest: Duration) {
         self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
     }
 }

@@ -25,7 +25,7 @@ struct ReturnOnEnd {
 /// The body of an upstream's answer. `idle`: the longest pause between two pieces.
 ///
 /// `fenced`: the reader calls [`Body::settled`] at the end.
-pub fn body(
+pub fn upstream_body(
     incoming: (Incoming, Version),
     trailers: Trailers,
     idle: Duration,
@@ -33,27 +33,27 @@ pub fn body(
     fenced: bool,
 ) -> Body {
     let lent = ReturnOnEnd { lend: Some(lend), settles_itself: !fenced };
-    Body::from_answer(incoming, trailers, idle).telling(Box::new(lent))
+    Body::from_upstream(incoming, trailers, idle).with_observer(Box::new(lent))
 }
 
 impl Observer for ReturnOnEnd {
-    fn complete(&mut self) {
+    fn on_end(&mut self) {
         if self.settles_itself
             && let Some(lend) = self.lend.take()
-            && let Err(lend) = lend.give_back_if_over()
+            && let Err(lend) = lend.try_return()
         {
-            tokio::task::spawn_local(lend.give_back(UNFENCED_REST));
+            tokio::task::spawn_local(lend.return_when_settled(UNFENCED_REST));
         }
     }
 
-    fn failed(&mut self) {
+    fn on_error(&mut self) {
         if let Some(lend) = &self.lend {
-            lend.failed();
+            lend.record_failure();
         }
     }
 
-    fn settles(&mut self) -> Option<SettleFuture> {
-        let lend = self.lend.take()?.give_back_if_over().err()?;
-        Some(Box::pin(lend.give_back(FENCED_REST)))
+    fn settle(&mut self) -> Option<SettleFuture> {
+        let lend = self.lend.take()?.try_return().err()?;
+        Some(Box::pin(lend.return_when_settled(FENCED_REST)))
     }
 }

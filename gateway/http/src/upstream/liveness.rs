@@ -57,7 +57,7 @@ impl Liveness {
     /// An exchange begins. Call [`Liveness::end`] once for it.
     pub(super) fn begin(&self) {
         if self.outstanding.fetch_add(1, SeqCst) == 0 {
-            self.heard();
+            self.record_response();
         }
     }
 
@@ -66,7 +66,7 @@ impl Liveness {
     }
 
     /// An answer has come.
-    pub(super) fn heard(&self) {
+    pub(super) fn record_response(&self) {
         self.heard.store(self.now(), Relaxed);
     }
 
@@ -89,18 +89,18 @@ impl Liveness {
     }
 
     /// A question is sent.
-    pub(super) fn ask(&self) {
+    pub(super) fn record_probe(&self) {
         self.asked.store(self.now().max(1), Relaxed);
     }
 
     /// The question was answered. True if one before was not.
-    pub(super) fn answered(&self) -> bool {
-        self.heard();
+    pub(super) fn record_probe_answer(&self) -> bool {
+        self.record_response();
         self.silent_until.swap(0, Relaxed) > self.now()
     }
 
     /// The question is not answered so far. True if the one before was.
-    pub(super) fn unanswered(&self) -> bool {
+    pub(super) fn record_probe_miss(&self) -> bool {
         let now = self.now();
         self.silent_until.swap(now + millis(SILENT), Relaxed) <= now
     }
@@ -115,7 +115,7 @@ impl Liveness {
     }
 
     #[cfg(test)]
-    fn grow_older(&mut self, by: Duration) {
+    fn age(&mut self, by: Duration) {
         self.born -= by;
     }
 }
@@ -131,18 +131,18 @@ mod tests {
     #[test]
     fn only_a_silence_while_requests_wait_is_asked_about_and_once_a_second() {
         let mut liveness = Liveness::default();
-        liveness.grow_older(Duration::from_secs(60));
+        liveness.age(Duration::from_secs(60));
         assert!(!liveness.is_due(), "nobody waits");
         liveness.begin();
         assert!(!liveness.is_due(), "it has just begun");
-        liveness.grow_older(QUIET);
+        liveness.age(QUIET);
         assert!(liveness.is_due());
-        liveness.heard();
+        liveness.record_response();
         assert!(!liveness.is_due(), "it has answered another one");
-        liveness.grow_older(QUIET);
-        liveness.ask();
+        liveness.age(QUIET);
+        liveness.record_probe();
         assert!(!liveness.is_due(), "it was asked");
-        liveness.grow_older(PAUSE);
+        liveness.age(PAUSE);
         assert!(liveness.is_due());
         liveness.end();
         assert!(!liveness.is_due());
@@ -151,13 +151,13 @@ mod tests {
     #[test]
     fn a_silent_address_is_avoided_and_asked_until_it_answers_or_nobody_asks() {
         let mut liveness = Liveness::default();
-        assert!(liveness.unanswered(), "news");
-        assert!(!liveness.unanswered() && liveness.is_silent());
+        assert!(liveness.record_probe_miss(), "news");
+        assert!(!liveness.record_probe_miss() && liveness.is_silent());
         assert!(liveness.is_due(), "also while nobody waits");
-        assert!(liveness.answered() && !liveness.is_silent());
-        assert!(!liveness.answered());
-        liveness.unanswered();
-        liveness.grow_older(SILENT);
+        assert!(liveness.record_probe_answer() && !liveness.is_silent());
+        assert!(!liveness.record_probe_answer());
+        liveness.record_probe_miss();
+        liveness.age(SILENT);
         assert!(!liveness.is_silent(), "whoever asked has ended");
     }
 
@@ -165,8 +165,8 @@ mod tests {
     fn what_can_serve_nobody_is_avoided_for_a_while_whatever_it_answers() {
         let mut liveness = Liveness::default();
         liveness.avoid();
-        assert!(!liveness.answered() && liveness.is_silent());
-        liveness.grow_older(AVOIDED);
+        assert!(!liveness.record_probe_answer() && liveness.is_silent());
+        liveness.age(AVOIDED);
         assert!(!liveness.is_silent());
     }
 }

@@ -28,7 +28,7 @@ pub struct EndpointMetrics {
 
 /// Gives the endpoints for the gauges.
 pub trait EndpointSnapshotSource: Debug + Send + Sync {
-    fn look(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>));
+    fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>));
 }
 
 /// One upstream's endpoints at one moment.
@@ -91,15 +91,15 @@ impl EndpointMetrics {
     }
 
     /// Shows these endpoints in the metrics from now on.
-    pub fn show(&self, endpoints: Weak<dyn EndpointSnapshotSource>) {
+    pub fn set_source(&self, endpoints: Weak<dyn EndpointSnapshotSource>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoints);
     }
 
-    pub fn ejected(&self, upstream: &str, endpoint: &str) {
+    pub fn record_ejection(&self, upstream: &str, endpoint: &str) {
         self.ejections.with_label_values(&[upstream, endpoint]).inc();
     }
 
-    pub fn waited(&self, upstream: &str, waited: WaitResult) {
+    pub fn record_wait(&self, upstream: &str, waited: WaitResult) {
         let result = match waited {
             WaitResult::Connected => "got",
             WaitResult::Failed => "in-vain",
@@ -107,36 +107,36 @@ impl EndpointMetrics {
         self.waits.with_label_values(&[upstream, result]).inc();
     }
 
-    pub fn waiting(&self, upstream: &str) -> GaugeGuard {
-        GaugeGuard::up(&Rc::new(self.waiting.with_label_values(&[upstream])))
+    pub fn count_waiting(&self, upstream: &str) -> GaugeGuard {
+        GaugeGuard::new(&Rc::new(self.waiting.with_label_values(&[upstream])))
     }
 
-    pub fn checked(&self, upstream: &str, endpoint: &str, good: bool) {
+    pub fn record_check(&self, upstream: &str, endpoint: &str, good: bool) {
         let result = if good { "good" } else { "bad" };
         self.checks.with_label_values(&[upstream, endpoint, result]).inc();
     }
 
-    pub fn tls_files(&self, upstream: &str, good: bool) {
+    pub fn record_tls_reload(&self, upstream: &str, good: bool) {
         let result = if good { "good" } else { "bad" };
         self.tls_files.with_label_values(&[upstream, result]).inc();
     }
 
-    pub fn looked_up(&self, upstream: &str, found: bool) {
+    pub fn record_lookup(&self, upstream: &str, found: bool) {
         let result = if found { "good" } else { "bad" };
         self.resolutions.with_label_values(&[upstream, result]).inc();
     }
 
     /// Counts the states of the endpoints. It is called at each scrape, because an ejection ends by itself.
-    pub fn refresh(&self) {
+    pub fn update_gauges(&self) {
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(shown) = shown.and_then(|shown| shown.upgrade()) else { return };
         self.endpoints.reset();
         self.connections.reset();
-        shown.look(&mut |EndpointSnapshot { upstream, states, connections }| {
+        shown.visit(&mut |EndpointSnapshot { upstream, states, connections }| {
             for state in EndpointState::ALL {
                 let count = states.iter().filter(|one| **one == state).count();
                 self.endpoints
-                    .with_label_values(&[upstream, state.word()])
+                    .with_label_values(&[upstream, state.as_str()])
                     .set(count.try_into().unwrap_or(0));
             }
             self.connections.with_label_values(&[upstream]).set(connections.try_into().unwrap_or(0));

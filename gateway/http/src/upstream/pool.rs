@@ -38,7 +38,7 @@ pub struct Pool<N> {
     network: N,
     clock: SharedClock,
     /// The introductions that some endpoints need.
-    introductions: Arc<dyn IdentityCheck>,
+    identity_check: Arc<dyn IdentityCheck>,
     idle: Rc<IdlePool>,
 }
 
@@ -64,7 +64,7 @@ enum PoolEvent {
 
 impl<N: Network> Pool<N> {
     pub fn new(network: N, clock: SharedClock, introductions: Arc<dyn IdentityCheck>) -> Self {
-        Self { network, clock, introductions, idle: Rc::default() }
+        Self { network, clock, identity_check: introductions, idle: Rc::default() }
     }
 
     /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint of the tour that
@@ -73,93 +73,93 @@ impl<N: Network> Pool<N> {
     /// # Cancellation
     /// Dropping the future gives up the place in the queue; a connection that was being made is closed.
     pub async fn checkout(&self, tour: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
-        match self.at_hand(tour) {
-            Some(pooled) => Ok(self.lend(pooled, tour)),
+        match self.try_idle(tour) {
+            Some(pooled) => Ok(self.new_checkout(pooled, tour)),
             // Boxed, because most requests find an idle connection, and should not carry the size of this future.
-            None => self.found(tour).boxed_local().await,
+            None => self.checkout_slow(tour).boxed_local().await,
         }
     }
 
     /// An idle connection to the tour's first endpoint. If introductions are needed, this works only for an upstream
     /// with one address, because all others have to be asked first.
-    fn at_hand(&self, tour: &EndpointCursor<'_>) -> Option<Box<PooledConnection>> {
+    fn try_idle(&self, tour: &EndpointCursor<'_>) -> Option<Box<PooledConnection>> {
         let upstream = &tour.fleet.upstream;
         if tour.fresh {
             return None;
         }
-        match self.introductions.are_needed(upstream) {
-            false => self.idle.take(tour.stop()?),
-            true if tour.fleet.is_one_address() => self.idle_at(upstream, tour.stop()?),
+        match self.identity_check.is_required(upstream) {
+            false => self.idle.take(tour.current()?),
+            true if tour.fleet.is_one_address() => self.take_idle(upstream, tour.current()?),
             true => None,
         }
     }
 
-    async fn found(&self, tour: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
+    async fn checkout_slow(&self, tour: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
         let fleet = tour.fleet;
         let upstream = &fleet.upstream;
-        self.ask_all(fleet).await?;
+        self.check_all(fleet).await?;
         let (mut failed, mut full) = (ConnectError::Exhausted, Vec::new());
-        while let Some(endpoint) = tour.stop() {
+        while let Some(endpoint) = tour.current() {
             // Silent ones come last. A request rather waits for a connection to one that answers.
             if !full.is_empty() && endpoint.state() == EndpointState::Silent {
-                tour.pass();
+                tour.advance();
                 continue;
             }
             if !tour.fresh
-                && let Some(pooled) = self.idle_at(upstream, endpoint)
+                && let Some(pooled) = self.take_idle(upstream, endpoint)
             {
-                return Ok(self.lend(pooled, tour));
+                return Ok(self.new_checkout(pooled, tour));
             }
-            match endpoint.place() {
+            match endpoint.try_acquire() {
                 None => full.push(endpoint.clone()),
-                Some(place) => match self.reach(fleet, endpoint, place).await {
-                    Ok(pooled) => return Ok(self.lend(pooled, tour)),
+                Some(place) => match self.open_connection(fleet, endpoint, place).await {
+                    Ok(pooled) => return Ok(self.new_checkout(pooled, tour)),
                     Err(error) => failed = error,
                 },
             }
-            tour.pass();
+            tour.advance();
         }
         if full.is_empty() {
             return Err(failed);
         }
-        let counted = fleet.metrics.waiting(&upstream.name);
-        let waited = timeout(upstream.connect_timeout, self.freed(&full)).await;
+        let counted = fleet.metrics.count_waiting(&upstream.name);
+        let waited = timeout(upstream.connect_timeout, self.wait_freed(&full)).await;
         drop(counted);
         let result = if waited.is_ok() { WaitResult::Connected } else { WaitResult::Failed };
-        fleet.metrics.waited(&upstream.name, result);
+        fleet.metrics.record_wait(&upstream.name, result);
         match waited.map_err(|_| ConnectError::LimitReached)? {
-            PoolEvent::Pooled(pooled) if !self.is_believed(upstream, &pooled) => Err(ConnectError::Exhausted),
+            PoolEvent::Pooled(pooled) if !self.is_trusted(upstream, &pooled) => Err(ConnectError::Exhausted),
             PoolEvent::Pooled(pooled) => {
-                tour.settle_for(&pooled.endpoint);
-                Ok(self.lend(pooled, tour))
+                tour.pin_to(&pooled.endpoint);
+                Ok(self.new_checkout(pooled, tour))
             }
             PoolEvent::Place(endpoint, place) => {
-                tour.settle_for(&endpoint);
-                let reached = self.reach(fleet, &endpoint, place).await;
-                reached.map(|pooled| self.lend(pooled, tour))
+                tour.pin_to(&endpoint);
+                let reached = self.open_connection(fleet, &endpoint, place).await;
+                reached.map(|pooled| self.new_checkout(pooled, tour))
             }
         }
     }
 
     /// An idle connection whose process is still the one that answers at its address.
-    fn idle_at(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
-        std::iter::from_fn(|| self.idle.take(endpoint)).find(|pooled| self.is_believed(upstream, pooled))
+    fn take_idle(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
+        std::iter::from_fn(|| self.idle.take(endpoint)).find(|pooled| self.is_trusted(upstream, pooled))
     }
 
-    fn is_believed(&self, upstream: &plan::Upstream, pooled: &PooledConnection) -> bool {
-        let is_believed = |process| self.introductions.is_believed(upstream, &pooled.address, process);
+    fn is_trusted(&self, upstream: &plan::Upstream, pooled: &PooledConnection) -> bool {
+        let is_believed = |process| self.identity_check.is_trusted(upstream, &pooled.address, process);
         pooled.process.as_ref().is_none_or(is_believed)
     }
 
-    fn lend(&self, pooled: Box<PooledConnection>, tour: &EndpointCursor<'_>) -> Checkout {
+    fn new_checkout(&self, pooled: Box<PooledConnection>, tour: &EndpointCursor<'_>) -> Checkout {
         Checkout::new(pooled, tour.fleet.clone(), self.idle.clone())
     }
 
     /// Waits until a request of this worker gives a connection back, or a new one may be made.
-    async fn freed(&self, endpoints: &[Arc<Endpoint>]) -> PoolEvent {
+    async fn wait_freed(&self, endpoints: &[Arc<Endpoint>]) -> PoolEvent {
         let given_back = self.idle.wait(endpoints);
         let places = endpoints.iter().map(|endpoint| {
-            let place = endpoint.clone().next_place();
+            let place = endpoint.clone().acquire();
             async move { (endpoint.clone(), place.await) }.boxed_local()
         });
         tokio::select! {
@@ -169,7 +169,7 @@ impl<N: Network> Pool<N> {
     }
 
     /// Makes a new connection, if there is a place for it.
-    async fn reach(
+    async fn open_connection(
         &self,
         fleet: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
@@ -177,18 +177,18 @@ impl<N: Network> Pool<N> {
     ) -> Result<Box<PooledConnection>, ConnectError> {
         let mut made = self.connect(fleet, endpoint, None, place).await;
         if matches!(made, Err(IdentityError::Contradicted(_))) {
-            self.ask_all(fleet).await?;
-            if let Some(pooled) = self.idle_at(&fleet.upstream, endpoint) {
+            self.check_all(fleet).await?;
+            if let Some(pooled) = self.take_idle(&fleet.upstream, endpoint) {
                 return Ok(pooled);
             }
-            let place = timeout(fleet.upstream.connect_timeout, endpoint.clone().next_place()).await;
+            let place = timeout(fleet.upstream.connect_timeout, endpoint.clone().acquire()).await;
             made = self.connect(fleet, endpoint, None, place.map_err(|_| ConnectError::LimitReached)?).await;
         }
         let name = endpoint.name.clone();
         made.map_err(|failed| match failed {
             IdentityError::Io(source) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
-                fleet.failed(endpoint);
+                fleet.record_failure(endpoint);
                 ConnectError::Io { endpoint: name, source }
             }
             IdentityError::UnknownProcess(why)
@@ -211,20 +211,21 @@ impl<N: Network> Pool<N> {
         let by = Instant::now() + limit;
         let addresses = match only {
             Some(only) => vec![only],
-            None => timeout_at(by, endpoint.addresses.in_turn()).await.map_err(late)?,
+            None => timeout_at(by, endpoint.addresses.rotated()).await.map_err(late)?,
         };
-        let (attempt, left) = (self.introductions.attempt(), by.saturating_duration_since(Instant::now()));
+        let (attempt, left) =
+            (self.identity_check.start_attempt(), by.saturating_duration_since(Instant::now()));
         let unreached = |address: &Arc<Address>| {
             self.avoid(fleet, address);
-            self.introductions.lost(upstream, address, attempt);
+            self.identity_check.record_failure(upstream, address, attempt);
         };
         let (address, stream) = dial(&self.network, &addresses, left, unreached).await?;
         let made = async {
-            let speaking = timeout_at(by, self.speak(fleet, endpoint, address.clone(), stream, place));
+            let speaking = timeout_at(by, self.handshake(fleet, endpoint, address.clone(), stream, place));
             let mut pooled = speaking.await.map_err(late)??;
             // The introduction comes before all other bytes.
-            if self.introductions.are_needed(upstream) {
-                let introduced = self.introductions.introduce(&mut pooled, upstream, &self.clock);
+            if self.identity_check.is_required(upstream) {
+                let introduced = self.identity_check.check_identity(&mut pooled, upstream, &self.clock);
                 // Nothing was sent. Another process need not be waited for as long as the last one.
                 let limit = if fleet.has_another(endpoint) { limit.min(INTRODUCED) } else { limit };
                 pooled.process = Some(timeout(limit, introduced).await.map_err(late)??);
@@ -236,19 +237,19 @@ impl<N: Network> Pool<N> {
                 self.avoid(fleet, &address);
             }
             if matches!(failed, IdentityError::Io(_) | IdentityError::UnknownProcess(_)) {
-                self.introductions.lost(upstream, &address, attempt);
+                self.identity_check.record_failure(upstream, &address, attempt);
             }
         })
     }
 
     /// New requests go to other processes for a while, if any of them can do the same.
     fn avoid(&self, fleet: &EndpointSet, address: &Address) {
-        if self.introductions.are_needed(&fleet.upstream) && !fleet.is_one_address() {
+        if self.identity_check.is_required(&fleet.upstream) && !fleet.is_one_address() {
             address.liveness.avoid();
         }
     }
 
-    async fn speak(
+    async fn handshake(
         &self,
         fleet: &EndpointSet,
         endpoint: &Arc<Endpoint>,
@@ -260,11 +261,12 @@ impl<N: Network> Pool<N> {
         // The gate is directly above the socket and below TLS, because encrypted bytes may be written much later.
         let gated = Gated::new(stream, gate.clone());
         let (protocol, fields) = (fleet.upstream.protocol, fleet.upstream.response_fields);
-        let (speaks, generation) = match &fleet.secured {
+        let (speaks, generation) = match &fleet.tls {
             None if protocol == UpstreamProtocol::Http2 => (speak::http2(gated, Scheme::HTTP).await?, None),
             None => (speak::http1(gated, fields).await?, None),
             Some(secured) => {
-                let (stream, generation) = secured.connect(&endpoint.name, gated, offered(protocol)).await?;
+                let (stream, generation) =
+                    secured.connect(&endpoint.name, gated, alpn_protocols(protocol)).await?;
                 let speaks = match stream.get_ref().1.alpn_protocol() {
                     Some(chosen) if chosen == HTTP2.as_bytes() => speak::http2(stream, Scheme::HTTPS).await?,
                     _ if protocol == UpstreamProtocol::Http2 => {
@@ -276,7 +278,7 @@ impl<N: Network> Pool<N> {
             }
         };
         if let RequestSender::Http2(_, frames, _) = &speaks.0 {
-            gate.follows(frames);
+            gate.observe_http2(frames);
         }
         let (connection, endpoint) = (Connection::new(speaks, gate, generation), endpoint.clone());
         let (process, handed_on, _place) = (None, 0, place);
@@ -284,7 +286,7 @@ impl<N: Network> Pool<N> {
     }
 
     /// Sweeps the idle connections, now and then and whenever a request waits for a connection.
-    pub async fn tend(&self, mut bell: watch::Receiver<()>) {
+    pub async fn run_sweeper(&self, mut bell: watch::Receiver<()>) {
         loop {
             tokio::select! {
                 () = sleep(SWEEP) => {}
@@ -297,7 +299,7 @@ impl<N: Network> Pool<N> {
 }
 
 /// The protocols that we offer to an endpoint, in the order of preference.
-pub fn offered(protocol: UpstreamProtocol) -> &'static [&'static str] {
+pub fn alpn_protocols(protocol: UpstreamProtocol) -> &'static [&'static str] {
     match protocol {
         UpstreamProtocol::Http1 => &[HTTP1],
         UpstreamProtocol::Http2 => &[HTTP2],

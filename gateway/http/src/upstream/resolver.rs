@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Looks up one endpoint's name, for ever. A literal address needs no lookup.
-pub async fn tend<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint) {
+pub async fn run_resolver<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint) {
     if endpoint.addresses.is_literal() {
         return;
     }
@@ -28,11 +28,11 @@ pub async fn tend<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpo
 
 /// True if it found an address, even late.
 async fn look_up<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint) -> bool {
-    let mut lookup = pin!(addresses(network, endpoint));
+    let mut lookup = pin!(resolve_endpoint(network, endpoint));
     let found = match timeout(LATE, &mut lookup).await {
         Ok(found) => found,
         Err(_) => {
-            fleet.looked_up(endpoint, None);
+            fleet.record_lookup(endpoint, None);
             // A late lookup goes on: it cannot be cancelled, and a second one beside it would only add load.
             match lookup.await {
                 None => return false,
@@ -41,12 +41,12 @@ async fn look_up<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoi
         }
     };
     let any = found.is_some();
-    fleet.looked_up(endpoint, found);
+    fleet.record_lookup(endpoint, found);
     any
 }
 
 /// The addresses that were found; `None` if there are none.
-async fn addresses<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<ConnectTarget>> {
+async fn resolve_endpoint<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<ConnectTarget>> {
     match network.resolve(&endpoint.name).await {
         Ok(found) => Some(found).filter(|found| !found.is_empty()),
         Err(error) => {
@@ -72,7 +72,7 @@ pub async fn dial<N: Network>(
     for address in addresses {
         let reached = timeout(part, network.dial(&address.socket)).await;
         let reached = reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        address.answered(reached.is_ok());
+        address.record_connect(reached.is_ok());
         match reached {
             Ok(stream) => return Ok((address.clone(), stream)),
             Err(error) => failed = error,

@@ -53,7 +53,7 @@ pub type UpgradeSlot = Rc<Cell<Option<UpgradeSender>>>;
 pub struct SendRequestError {
     pub why: hyper::Error,
     /// The request, if the library has not begun with it.
-    pub back: Option<Box<Request<Body>>>,
+    pub request: Option<Box<Request<Body>>>,
 }
 
 /// The client takes trailers, which only HTTP/2 passes on to the upstream (`TE: trailers`; gRPC asks for it).
@@ -79,7 +79,7 @@ impl ConnectionTasks {
     }
 
     /// Removes the tasks that have ended.
-    pub fn tidy(&self) {
+    pub fn reap(&self) {
         while self.0.borrow_mut().try_join_next().is_some() {}
     }
 }
@@ -131,7 +131,7 @@ where
         let ended = match (over, taker.take().filter(|taker| !taker.is_closed())) {
             (Ok(()), Some(taker)) => {
                 let parts = connection.into_parts();
-                let stream = Box::new(parts.io.into_inner().unwrap());
+                let stream = Box::new(parts.io.into_inner().into_inner());
                 // This fails if the receiver has gone; then the stream is closed.
                 drop(taker.send(UpgradedIo { stream, first: parts.read_buf, held: None }));
                 Ok(())
@@ -168,7 +168,7 @@ where
         drop(ended.send(error));
     });
     tokio::select! {
-        () = seen.until(H2WriteState::is_open) => {}
+        () = seen.wait_until(H2WriteState::is_open) => {}
         ended = ends => {
             let why = ended.ok().flatten().map_or_else(|| "the connection ended".to_owned(), |error| {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -201,11 +201,11 @@ impl RequestSender {
     }
 
     /// Returns when the last request is sent in full. An error: it never will be.
-    pub async fn settled(&mut self) -> Result<(), hyper::Error> {
+    pub async fn wait_sent(&mut self) -> Result<(), hyper::Error> {
         match self {
             Self::Http1(sender, ..) => sender.ready().await,
             Self::Http2(sender, seen, _) => {
-                seen.until(H2WriteState::request_has_left).await;
+                seen.wait_until(H2WriteState::is_request_sent).await;
                 sender.ready().await
             }
         }
@@ -228,22 +228,22 @@ impl RequestSender {
             }
             Self::Http2(sender, seen, scheme) => {
                 seen.begin();
-                let request = in_the_form_of_http2(request, scheme.clone());
+                let request = to_http2(request, scheme.clone());
                 Either::Right(sender.try_send_request(request))
             }
         };
         // Without a future of our own around it, which the answer would be copied through.
-        answer.map_err(not_answered)
+        answer.map_err(send_request_error)
     }
 }
 
-fn not_answered(mut failed: TrySendError<Request<Body>>) -> SendRequestError {
-    let back = failed.take_message().map(in_the_form_of_http1).map(Box::new);
-    SendRequestError { why: failed.into_error(), back }
+fn send_request_error(mut failed: TrySendError<Request<Body>>) -> SendRequestError {
+    let back = failed.take_message().map(to_http1).map(Box::new);
+    SendRequestError { why: failed.into_error(), request: back }
 }
 
 /// RFC 9113, 8.2.2 and 8.3.1: the host is a pseudo-field, and there are no connection-specific fields.
-fn in_the_form_of_http2(mut request: Request<Body>, scheme: Scheme) -> Request<Body> {
+fn to_http2(mut request: Request<Body>, scheme: Scheme) -> Request<Body> {
     *request.version_mut() = Version::HTTP_2;
     let host = request.headers_mut().remove(HOST);
     let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
@@ -262,7 +262,7 @@ fn in_the_form_of_http2(mut request: Request<Body>, scheme: Scheme) -> Request<B
 }
 
 /// Turns a returned request back, because it may be sent again over HTTP/1.1.
-fn in_the_form_of_http1(mut request: Request<Body>) -> Request<Body> {
+fn to_http1(mut request: Request<Body>) -> Request<Body> {
     if request.version() != Version::HTTP_2 {
         return request;
     }
@@ -287,11 +287,11 @@ mod tests {
     fn a_request_that_comes_back_is_as_it_was() {
         let request = Request::post("/pay/7?x=1").header(HOST, "a.example:80").extension(AcceptsTrailers);
         let request = request.body(Body::empty()).expect("a request");
-        let sent = in_the_form_of_http2(request, Scheme::HTTP);
+        let sent = to_http2(request, Scheme::HTTP);
         assert_eq!(sent.uri(), "http://a.example:80/pay/7?x=1");
         assert!(!sent.headers().contains_key(HOST));
         assert_eq!(sent.headers()[TE], "trailers");
-        let back = in_the_form_of_http1(sent);
+        let back = to_http1(sent);
         assert_eq!(
             (back.uri().to_string().as_str(), &back.headers()[HOST]),
             ("/pay/7?x=1", &HeaderValue::from_static("a.example:80"))

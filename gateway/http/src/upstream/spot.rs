@@ -14,20 +14,22 @@ use crate::network::remote::ConnectTarget;
 pub fn spot(remote: &ConnectTarget) -> AddressId {
     let socket = match remote {
         ConnectTarget::Unix(path) => {
-            return AddressId::behind(&fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()));
+            return AddressId::from_socket_path(
+                &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()),
+            );
         }
         ConnectTarget::Tcp(socket) => SocketAddr::new(socket.ip().to_canonical(), socket.port()),
     };
-    if is_ours(socket) {
-        AddressId::at((Ipv4Addr::LOCALHOST, socket.port()).into())
+    if is_local(socket) {
+        AddressId::from_socket_addr((Ipv4Addr::LOCALHOST, socket.port()).into())
     } else {
-        AddressId::at(socket)
+        AddressId::from_socket_addr(socket)
     }
 }
 
 /// Whether an address belongs to this machine: then the kernel would also use it as the source. No packet is sent to
 /// find out.
-fn is_ours(socket: SocketAddr) -> bool {
+fn is_local(socket: SocketAddr) -> bool {
     let any: IpAddr =
         if socket.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let asked = UdpSocket::bind((any, 0)).and_then(|asking| {

@@ -11,7 +11,7 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::plan;
 use fencegate_process::{
-    client_tls::{ClientTlsError, config, stamps},
+    client_tls::{ClientTlsError, client_config, file_versions},
     pem::FileVersion,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
@@ -55,8 +55,8 @@ impl TlsGeneration {
 impl UpstreamTls {
     pub fn open(tls: &plan::ClientTls) -> Result<Self, ClientTlsError> {
         // The stamps are taken before the files are read, so that a change in between is noticed later.
-        let seen = stamps(tls);
-        let config = config(tls)?;
+        let seen = file_versions(tls);
+        let config = client_config(tls)?;
         Ok(Self {
             tls: tls.clone(),
             current: ArcSwap::from_pointee(config),
@@ -66,7 +66,7 @@ impl UpstreamTls {
     }
 
     /// A configuration that trusts no certificate.
-    pub fn closed() -> Self {
+    pub fn trusting_none() -> Self {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("the library's own versions");
         let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
@@ -75,14 +75,14 @@ impl UpstreamTls {
     }
 
     /// Looks at the files, and takes them over if they have changed and are good. It may block.
-    pub fn refresh(&self) -> TlsReload {
+    pub fn reload_if_changed(&self) -> TlsReload {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = stamps(&self.tls);
+        let now = file_versions(&self.tls);
         if *seen == now {
             return TlsReload::Unchanged;
         }
         *seen = now;
-        match config(&self.tls) {
+        match client_config(&self.tls) {
             Ok(config) => {
                 self.current.store(Arc::new(config));
                 self.generation.fetch_add(1, Relaxed);
@@ -102,7 +102,7 @@ impl UpstreamTls {
         stream: S,
         protocols: &[&str],
     ) -> io::Result<(TlsStream<S>, TlsGeneration)> {
-        let name = self.tls.server_name.as_deref().unwrap_or_else(|| host(endpoint));
+        let name = self.tls.server_name.as_deref().unwrap_or_else(|| host_name(endpoint));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         // Noted before the configuration is read, so that the connection counts as old if new files come in between.
         let generation = TlsGeneration { mine: self.generation.load(Relaxed), now: self.generation.clone() };
@@ -114,7 +114,7 @@ impl UpstreamTls {
 }
 
 /// The host of an endpoint, without port, and without the brackets of `[::1]:443`.
-fn host(endpoint: &str) -> &str {
+fn host_name(endpoint: &str) -> &str {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
@@ -128,7 +128,7 @@ mod tests {
         for (endpoint, name) in
             [("a.example:443", "a.example"), ("[::1]:8443", "::1"), ("127.0.0.1:1", "127.0.0.1")]
         {
-            assert_eq!(host(endpoint), name);
+            assert_eq!(host_name(endpoint), name);
             assert!(ServerName::try_from(name).is_ok());
         }
     }

@@ -64,19 +64,19 @@ impl Tunnel {
         let began = Instant::now();
         let (lend, _counts) = (self.lend, self.counts);
         let gate = self.permission.is_some().then(|| lend.gate().clone());
-        let stopped = stopped(self.drain, self.bounds.drain, gate);
-        let cut = cut(lapsed(self.permission, self.clock, lend.gate().clone()), stopped, longest);
+        let stopped = wait_stopped(self.drain, self.bounds.drain, gate);
+        let cut = wait_cut(wait_lapsed(self.permission, self.clock, lend.gate().clone()), stopped, longest);
         let ends = async { (self.client.await, self.upstream.await) };
         let ended = match timeout(self.bounds.farewell, ends).await {
             Ok((Ok(client), Ok(switched))) => {
                 tokio::select! {
-                    ended = carry(client, switched, &lend, self.bounds) => ended,
+                    ended = relay(client, switched, &lend, self.bounds) => ended,
                     why = cut => TunnelEnd::Cut(why),
                 }
             }
             Ok(_) | Err(_) => TunnelEnd::Cut("an end was not handed over"),
         };
-        info!(endpoint = %lend.endpoint(), ended = ended.word(), lasted = %HumanDuration(began.elapsed()), "tunnel.ended");
+        info!(endpoint = %lend.endpoint(), ended = ended.as_str(), lasted = %HumanDuration(began.elapsed()), "tunnel.ended");
         ended
     }
 }
@@ -88,9 +88,9 @@ impl UpgradeHandler for Tunnel {
 }
 
 /// Returns when the permission of its key has ended, and shuts the gate for that reason.
-async fn lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedClock, gate: Rc<Gate>) {
+async fn wait_lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedClock, gate: Rc<Gate>) {
     match permission {
-        Some(permission) => permission.lapsed(&clock).await,
+        Some(permission) => permission.wait_expired(&clock).await,
         None => pending().await,
     }
     gate.shut(ShutReason::ProofLost);
@@ -98,7 +98,7 @@ async fn lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedClock,
 
 /// Returns when the process stops and `patience` is over. Then it shuts the gate of a tunnel that holds a key, because
 /// its upstream has not closed it.
-async fn stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<Gate>>) {
+async fn wait_stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<Gate>>) {
     drain.cancelled().await;
     sleep(patience).await;
     if let Some(gate) = gate {
@@ -107,7 +107,7 @@ async fn stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<G
 }
 
 /// Returns the reason when the tunnel may not go on.
-async fn cut(
+async fn wait_cut(
     lapsed: impl Future<Output = ()>,
     stopped: impl Future<Output = ()>,
     longest: Duration,
@@ -120,7 +120,7 @@ async fn cut(
 }
 
 /// Passes bytes until one side ends, or none has passed for too long.
-async fn carry(
+async fn relay(
     client: UpgradedIo,
     upstream: UpgradedIo,
     lend: &Checkout,
@@ -155,12 +155,12 @@ async fn carry(
                     }
                 }
             },
-            () = idle(&moved, bounds.idle) => TunnelEnd::Cut("idle"),
+            () = wait_idle(&moved, bounds.idle) => TunnelEnd::Cut("idle"),
         }
     };
     if ended == TunnelEnd::Closed {
         lend.gate().disarm_if_held();
-        lend.worked();
+        lend.record_success();
         let both = async {
             // An error means that the client has gone, which needs no action.
             tokio::join!(to_client.shutdown(), close(&mut to_upstream, lend.gate())).0.ok();
@@ -225,7 +225,7 @@ async fn pump<F: AsyncRead, T: AsyncWrite>(
 /// The buffer of one direction, in bytes.
 const PIECE: usize = 16 << 10;
 
-async fn idle(moved: &Cell<Instant>, limit: Duration) {
+async fn wait_idle(moved: &Cell<Instant>, limit: Duration) {
     loop {
         let last = moved.get();
         sleep_until(last + limit).await;

@@ -20,16 +20,16 @@ use crate::tenures::tenure::{Dispatch, GrantGuard};
 #[must_use = "a lock that is dropped is given back"]
 pub struct LockGuard {
     token: Token,
-    evidence: Arc<dyn SendPermission>,
+    validity: Arc<dyn SendPermission>,
     clock: SharedClock,
     tenure: Mutex<GrantGuard>,
 }
 
 impl LockGuard {
     /// `None`: the tenure has no token.
-    pub(super) fn of(tenure: GrantGuard, clock: &SharedClock) -> Option<Self> {
-        let Dispatch { token, evidence } = tenure.dispatch()?;
-        Some(Self { token, evidence, clock: clock.clone(), tenure: Mutex::new(tenure) })
+    pub(super) fn new(tenure: GrantGuard, clock: &SharedClock) -> Option<Self> {
+        let Dispatch { token, validity: evidence } = tenure.dispatch()?;
+        Some(Self { token, validity: evidence, clock: clock.clone(), tenure: Mutex::new(tenure) })
     }
 
     /// The fencing token: larger than the tokens of all earlier holders of the key, in all processes. The store that is
@@ -48,25 +48,25 @@ impl LockGuard {
 
     /// Whether it is proven now that nobody else holds the key. The answer comes from memory, so ask before each
     /// effect. The lock may be lost between the answer and the effect; then the token decides.
-    pub fn holds(&self) -> bool {
-        self.evidence.holds(self.clock.now())
+    pub fn is_held(&self) -> bool {
+        self.validity.holds(self.clock.now())
     }
 
     /// How long the present proof lasts. A healthy session prolongs its proof again and again, but may fail at any
     /// time.
-    pub fn proven_for(&self) -> Duration {
+    pub fn remaining_validity(&self) -> Duration {
         let now = self.clock.now();
-        if self.evidence.holds(now) { self.evidence.deadline().since(now) } else { Duration::ZERO }
+        if self.validity.holds(now) { self.validity.deadline().since(now) } else { Duration::ZERO }
     }
 
     /// When the present proof ends; `None` after the lock was lost. A healthy session moves this time on.
-    pub fn proven_until(&self) -> Option<BootInstant> {
-        self.evidence.holds(self.clock.now()).then(|| self.evidence.deadline())
+    pub fn valid_until(&self) -> Option<BootInstant> {
+        self.validity.holds(self.clock.now()).then(|| self.validity.deadline())
     }
 
     /// The proof itself, for writers that check it with a clock of their own.
     pub fn permission(&self) -> Arc<dyn SendPermission> {
-        self.evidence.clone()
+        self.validity.clone()
     }
 
     /// Returns when the lock is lost, 100 ms late at most: select on it beside the work. A lost lock never comes back.
@@ -74,13 +74,13 @@ impl LockGuard {
     /// # Cancellation
     /// Dropping the future changes nothing.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (evidence, clock) = (self.evidence.clone(), self.clock.clone());
-        async move { evidence.lapsed(&clock).await }
+        let (evidence, clock) = (self.validity.clone(), self.clock.clone());
+        async move { evidence.wait_expired(&clock).await }
     }
 
     /// Gives the lock back, and says that no work under it goes on.
     pub fn release(self) {
-        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).known();
+        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).mark_settled();
     }
 }
 

@@ -7,8 +7,8 @@ use fencegate_policies::{
 
 use super::error::Error;
 
-pub(super) fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
-    let parse = |key| ResourceKey::parse_asked(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));
+pub(super) fn parse_keys<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
+    let parse = |key| ResourceKey::parse_user_input(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));
     let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     keys.sort();
     keys.dedup();
@@ -22,8 +22,8 @@ pub(super) fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<
 }
 
 /// The site of such a node. `root`: the root of the installation.
-pub(super) fn shared_node(path: &str, root: &str) -> Result<LockSite, Error> {
-    match is_elsewhere(path, root) {
+pub(super) fn parse_shared_node(path: &str, root: &str) -> Result<LockSite, Error> {
+    match is_outside(path, root) {
         true => Ok(LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path: path.into() }),
         false => Err(Error::Key(format!(
             "`{path}`: a node that is shared with other programs has a path like `/app/locks/7`, not below the root"
@@ -32,7 +32,7 @@ pub(super) fn shared_node(path: &str, root: &str) -> Result<LockSite, Error> {
 }
 
 /// Whether ZooKeeper takes this path, and it lies outside of `root` and of ZooKeeper's own nodes.
-fn is_elsewhere(path: &str, root: &str) -> bool {
+fn is_outside(path: &str, root: &str) -> bool {
     let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(char::is_control);
     let below =
         |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_shared_node_is_where_nothing_of_ours_is() {
         for path in ["/app", "/app/locks/7", "/billing-app/7", "/app/billing"] {
-            assert!(shared_node(path, "/billing").is_ok(), "{path}");
+            assert!(parse_shared_node(path, "/billing").is_ok(), "{path}");
         }
         for path in [
             "",
@@ -64,8 +64,11 @@ mod tests {
             "/billing/locks/7",
             "/zookeeper/x",
         ] {
-            assert!(shared_node(path, "/billing").is_err(), "{path}");
+            assert!(parse_shared_node(path, "/billing").is_err(), "{path}");
         }
-        assert!(shared_node("/apps", "/apps/billing").is_err(), "an ephemeral node has nothing below it");
+        assert!(
+            parse_shared_node("/apps", "/apps/billing").is_err(),
+            "an ephemeral node has nothing below it"
+        );
     }
 }

@@ -45,7 +45,7 @@ pub struct ConnectOptions {
 
 impl ConnectOptions {
     /// `servers`: `host:port`, with commas between them.
-    pub fn of(servers: &str, root: &str, name: &str) -> Self {
+    pub fn new(servers: &str, root: &str, name: &str) -> Self {
         Self {
             servers: servers.split(',').map(|server| server.trim().to_owned()).collect(),
             root: root.to_owned(),
@@ -64,7 +64,7 @@ impl ConnectOptions {
     }
 
     /// The settings that a policy has for the ensemble, with one session: for a program that locks a few keys.
-    pub fn of_policy(policy: &ZooKeeperSettings, name: &str) -> Self {
+    pub fn from_policy(policy: &ZooKeeperSettings, name: &str) -> Self {
         Self {
             session_timeout: policy.session_timeout,
             tick: policy.tick,
@@ -74,17 +74,17 @@ impl ConnectOptions {
             acl: policy.acl,
             identities: policy.identities.clone(),
             servers: policy.servers.clone(),
-            ..Self::of("", &policy.root, name)
+            ..Self::new("", &policy.root, name)
         }
     }
 
     /// The same settings with [`Options::init`] set.
-    pub fn init(self) -> Self {
+    pub fn with_init(self) -> Self {
         Self { init: true, ..self }
     }
 
     /// The same settings in the form that sessions take; an error says what is wrong.
-    pub(super) fn policy(&self) -> Result<ZooKeeperSettings, String> {
+    pub(super) fn to_policy(&self) -> Result<ZooKeeperSettings, String> {
         let wrong = |what: &str, found: &str| Err(format!("{what}, not `{found}`"));
         let named = |text: &str| {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said_before_anything_is_tried() {
-        let right = ConnectOptions::of("zk-1:2181, [::1]:2181", "/a/b", "billing-1");
-        let policy = right.policy().expect("sound");
+        let right = ConnectOptions::new("zk-1:2181, [::1]:2181", "/a/b", "billing-1");
+        let policy = right.to_policy().expect("sound");
         assert_eq!(policy.servers, ["zk-1:2181", "[::1]:2181"]);
         for wrong in [
             ConnectOptions { servers: Vec::new(), ..right.clone() },
@@ -149,7 +149,7 @@ mod tests {
             ConnectOptions { sessions: 0, ..right.clone() },
             ConnectOptions { acl: AclMode::Closed, tls: Some(ClientTls::default()), ..right.clone() },
         ] {
-            assert!(wrong.policy().is_err(), "{wrong:?}");
+            assert!(wrong.to_policy().is_err(), "{wrong:?}");
         }
     }
 }

@@ -72,37 +72,37 @@ pub(crate) struct RunningGuard {
 }
 
 impl OperationIndex {
-    pub(super) fn mark(self: &Arc<Self>, attempt: Guid) -> RunningGuard {
-        self.state().running.insert(attempt);
+    pub(super) fn mark_running(self: &Arc<Self>, attempt: Guid) -> RunningGuard {
+        self.lock_state().running.insert(attempt);
         RunningGuard { census: self.clone(), attempt }
     }
 
     /// Does this attempt run here?
-    pub(super) fn runs(&self, attempt: &str) -> bool {
-        Guid::parse(attempt).is_some_and(|attempt| self.state().running.contains(&attempt))
+    pub(super) fn is_running(&self, attempt: &str) -> bool {
+        Guid::parse(attempt).is_some_and(|attempt| self.lock_state().running.contains(&attempt))
     }
 
     /// The attempt ended with an unknown outcome. Its lock may stay with this gateway for other requests, so the lock
     /// alone would say that the operation still runs.
-    pub(super) fn leave(&self, attempt: Guid, id: OperationId) {
-        self.state().left.insert(attempt, id);
+    pub(super) fn record_unknown(&self, attempt: Guid, id: OperationId) {
+        self.lock_state().left.insert(attempt, id);
     }
 
     /// Whether this process knows for certain that the attempt has ended with an unknown outcome.
-    pub(super) fn is_left(&self, attempt: &str) -> bool {
-        Guid::parse(attempt).is_some_and(|attempt| self.state().left.contains_key(&attempt))
+    pub(super) fn is_known_unknown(&self, attempt: &str) -> bool {
+        Guid::parse(attempt).is_some_and(|attempt| self.lock_state().left.contains_key(&attempt))
     }
 
     /// The shelf whose turn it is, for whichever session asks. `shelves`: all of them, sorted.
-    pub(super) fn next<'s>(&self, shelves: &'s [String]) -> Option<&'s str> {
-        let mut state = self.state();
+    pub(super) fn next_shard<'s>(&self, shelves: &'s [String]) -> Option<&'s str> {
+        let mut state = self.lock_state();
         let next = shelves.iter().find(|shelf| **shelf > state.last).or(shelves.first())?;
         state.last.clone_from(next);
         Some(next)
     }
 
-    pub(super) fn known(&self, shelf: &str) -> ShardSnapshot {
-        let state = self.state();
+    pub(super) fn snapshot(&self, shelf: &str) -> ShardSnapshot {
+        let state = self.lock_state();
         let finished = state.shelves.get(shelf).map(|shelf| shelf.finished.clone()).unwrap_or_default();
         let here = |id: &OperationId| id.to_string()[..SHARD_DIGITS] == *shelf;
         let left = state.left.iter().filter(|(_, id)| here(id)).map(|(attempt, _)| *attempt).collect();
@@ -111,8 +111,14 @@ impl OperationIndex {
 
     /// A shelf was looked through to its end. `known`: from before the look. `admitted`: the attempts whose records say
     /// that they were admitted and nothing more.
-    pub(super) fn saw(&self, name: &str, known: &ShardSnapshot, admitted: &HashSet<Guid>, shelf: ShardInfo) {
-        let mut state = self.state();
+    pub(super) fn update_shard(
+        &self,
+        name: &str,
+        known: &ShardSnapshot,
+        admitted: &HashSet<Guid>,
+        shelf: ShardInfo,
+    ) {
+        let mut state = self.lock_state();
         // An attempt in `left` whose record is no longer `admitted` has been resolved. Attempts that were left during
         // the look wait for the next one.
         state.left.retain(|attempt, _| !known.left.contains(attempt) || admitted.contains(attempt));
@@ -123,25 +129,25 @@ impl OperationIndex {
     }
 
     /// This gateway has admitted another operation.
-    pub(super) fn let_in(&self, id: &OperationId, owner: &QuotaOwner) {
-        let (mut state, owner) = (self.state(), Arc::new(owner.clone()));
+    pub(super) fn record_admitted(&self, id: &OperationId, owner: &QuotaOwner) {
+        let (mut state, owner) = (self.lock_state(), Arc::new(owner.clone()));
         state.tally.add(&owner);
         state.shelves.entry(id.to_string()[..SHARD_DIGITS].to_owned()).or_default().owners.push(owner);
     }
 
     /// # Errors
     /// The owner has used up its share.
-    pub(super) fn has_room(
+    pub(super) fn check_quota(
         &self,
         owner: &QuotaOwner,
         memory: OperationQuota,
     ) -> Result<(), AdmitOperationError> {
-        self.state().tally.has_room(owner, memory)
+        self.lock_state().tally.check_quota(owner, memory)
     }
 
     /// Says whether there are gateways with another plan. Gateways of a former build always have another one.
-    pub(crate) fn strangers(&self, there: bool) {
-        let mut state = self.state();
+    pub(crate) fn set_incompatible_peers(&self, there: bool) {
+        let mut state = self.lock_state();
         state.strangers = there;
         if there {
             state.clean_since = None;
@@ -151,13 +157,13 @@ impl OperationIndex {
     /// Whether an operation could still have the name that a former build gave it. A gateway of such a build may write
     /// after all shelves have been looked through. So the answer is yes until, for the length of `keep`, no operation
     /// had such a name and no gateway had another plan.
-    pub(super) fn may_know_former(&self, keep: Duration, now: BootInstant) -> bool {
-        self.state().clean_since.is_none_or(|since| now.since(since) <= keep)
+    pub(super) fn may_have_legacy_names(&self, keep: Duration, now: BootInstant) -> bool {
+        self.lock_state().clean_since.is_none_or(|since| now.since(since) <= keep)
     }
 
     /// Forgets all other shelves: they are gone.
-    pub(super) fn keep(&self, shelves: &[String], now: BootInstant) {
-        let mut state = self.state();
+    pub(super) fn retain_shards(&self, shelves: &[String], now: BootInstant) {
+        let mut state = self.lock_state();
         let gone = state.shelves.keys().filter(|name| shelves.binary_search(name).is_err());
         for name in gone.cloned().collect::<Vec<_>>() {
             state.replace(&name, None);
@@ -170,12 +176,12 @@ impl OperationIndex {
 
     /// Operations with an unknown outcome on all shelves, as last seen. `None`: some shelves were not looked through
     /// yet.
-    pub(super) fn unknown(&self) -> Option<usize> {
-        let state = self.state();
+    pub(super) fn unknown_count(&self) -> Option<usize> {
+        let state = self.lock_state();
         state.complete.then(|| state.shelves.values().map(|shelf| shelf.unknown).sum())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -196,7 +202,7 @@ const SHARD_DIGITS: usize = 2;
 
 impl Drop for RunningGuard {
     fn drop(&mut self) {
-        self.census.state().running.remove(&self.attempt);
+        self.census.lock_state().running.remove(&self.attempt);
     }
 }
 
@@ -211,70 +217,75 @@ mod tests {
     fn every_shelf_has_its_turn_whoever_asks() {
         let census = OperationIndex::default();
         let shelves = ["0a", "7f", "ff"].map(str::to_owned);
-        let turns: Vec<_> = (0..4).map(|_| census.next(&shelves).expect("some")).collect();
+        let turns: Vec<_> = (0..4).map(|_| census.next_shard(&shelves).expect("some")).collect();
         assert_eq!(turns, ["0a", "7f", "ff", "0a"]);
-        assert_eq!(census.next(&shelves[2..]), Some("ff"), "a shelf that has gone is passed over");
-        assert_eq!(census.next(&[]), None);
+        assert_eq!(census.next_shard(&shelves[2..]), Some("ff"), "a shelf that has gone is passed over");
+        assert_eq!(census.next_shard(&[]), None);
     }
 
     #[test]
     fn what_ended_without_a_word_is_kept_until_it_is_decided() {
-        let (census, id) = (OperationIndex::default(), OperationId::of([0xab; 32]));
+        let (census, id) = (OperationIndex::default(), OperationId::from_bytes([0xab; 32]));
         let [old, new] = [(), ()].map(|()| Guid::new(&SystemRandomness));
-        census.leave(old, id);
-        let known = census.known("ab");
-        census.leave(new, id);
-        census.saw("ab", &known, &[old].into(), ShardInfo { unknown: 1, ..ShardInfo::default() });
-        assert!(census.is_left(&old.to_string()) && census.is_left(&new.to_string()));
-        let elsewhere = census.known("cd");
-        census.saw("cd", &elsewhere, &HashSet::new(), ShardInfo::default());
-        assert!(census.is_left(&old.to_string()), "another shelf says nothing of it");
-        let known = census.known("ab");
-        census.saw("ab", &known, &[new].into(), ShardInfo { unknown: 1, ..ShardInfo::default() });
-        assert!(!census.is_left(&old.to_string()) && census.is_left(&new.to_string()));
-        census.keep(&["ab", "cd"].map(str::to_owned), NOW);
-        assert_eq!(census.unknown(), Some(1));
-        census.keep(&["cd".to_owned()], NOW);
-        assert_eq!(census.unknown(), Some(0));
+        census.record_unknown(old, id);
+        let known = census.snapshot("ab");
+        census.record_unknown(new, id);
+        census.update_shard("ab", &known, &[old].into(), ShardInfo { unknown: 1, ..ShardInfo::default() });
+        assert!(census.is_known_unknown(&old.to_string()) && census.is_known_unknown(&new.to_string()));
+        let elsewhere = census.snapshot("cd");
+        census.update_shard("cd", &elsewhere, &HashSet::new(), ShardInfo::default());
+        assert!(census.is_known_unknown(&old.to_string()), "another shelf says nothing of it");
+        let known = census.snapshot("ab");
+        census.update_shard("ab", &known, &[new].into(), ShardInfo { unknown: 1, ..ShardInfo::default() });
+        assert!(!census.is_known_unknown(&old.to_string()) && census.is_known_unknown(&new.to_string()));
+        census.retain_shards(&["ab", "cd"].map(str::to_owned), NOW);
+        assert_eq!(census.unknown_count(), Some(1));
+        census.retain_shards(&["cd".to_owned()], NOW);
+        assert_eq!(census.unknown_count(), Some(0));
     }
 
     #[test]
     fn how_many_are_unknown_is_not_told_before_every_shelf_has_been_looked_through() {
         let census = OperationIndex::default();
         let shelves = ["0a", "7f", "ff"].map(str::to_owned);
-        census.keep(&shelves, NOW);
-        assert_eq!(census.unknown(), None);
+        census.retain_shards(&shelves, NOW);
+        assert_eq!(census.unknown_count(), None);
         for (name, told) in [("0a", None), ("7f", None), ("ff", Some(3)), ("0a", Some(3))] {
             let shelf = ShardInfo { unknown: 1, ..ShardInfo::default() };
-            census.saw(name, &census.known(name), &HashSet::new(), shelf);
-            census.keep(&shelves, NOW);
-            assert_eq!(census.unknown(), told, "{name}");
+            census.update_shard(name, &census.snapshot(name), &HashSet::new(), shelf);
+            census.retain_shards(&shelves, NOW);
+            assert_eq!(census.unknown_count(), told, "{name}");
         }
     }
 
     #[test]
     fn what_was_let_in_counts_at_once_and_until_its_shelf_is_seen_without_it() {
-        let (census, id) = (OperationIndex::default(), OperationId::of([0xab; 32]));
+        let (census, id) = (OperationIndex::default(), OperationId::from_bytes([0xab; 32]));
         let owner = QuotaOwner { route: "pay".into(), client: None };
         let memory = OperationQuota { route: 2, client: None };
         for _ in 0..2 {
-            assert_eq!(census.has_room(&owner, memory), Ok(()));
-            census.let_in(&id, &owner);
+            assert_eq!(census.check_quota(&owner, memory), Ok(()));
+            census.record_admitted(&id, &owner);
         }
-        assert_eq!(census.has_room(&owner, memory), Err(AdmitOperationError::RouteFull));
+        assert_eq!(census.check_quota(&owner, memory), Err(AdmitOperationError::RouteFull));
         let shelf = |owners| ShardInfo { owners, ..ShardInfo::default() };
         let ours = Arc::new(owner.clone());
-        census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours.clone(), ours.clone()]));
+        census.update_shard(
+            "ab",
+            &census.snapshot("ab"),
+            &HashSet::new(),
+            shelf(vec![ours.clone(), ours.clone()]),
+        );
         assert_eq!(
-            census.has_room(&owner, memory),
+            census.check_quota(&owner, memory),
             Err(AdmitOperationError::RouteFull),
             "counted twice, or not at all"
         );
-        census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours]));
-        assert_eq!(census.has_room(&owner, memory), Ok(()));
-        census.keep(&[], NOW);
-        census.let_in(&id, &owner);
-        assert_eq!(census.has_room(&owner, memory), Ok(()), "a shelf that has gone has nothing");
+        census.update_shard("ab", &census.snapshot("ab"), &HashSet::new(), shelf(vec![ours]));
+        assert_eq!(census.check_quota(&owner, memory), Ok(()));
+        census.retain_shards(&[], NOW);
+        census.record_admitted(&id, &owner);
+        assert_eq!(census.check_quota(&owner, memory), Ok(()), "a shelf that has gone has nothing");
     }
 
     const KEEP: Duration = Duration::from_secs(60);
@@ -287,51 +298,51 @@ mod tests {
     }
 
     impl IndexFixture {
-        fn may_know_former(&self) -> bool {
-            self.census.may_know_former(KEEP, BootInstant::from_nanos(self.now))
+        fn may_have_legacy_names(&self) -> bool {
+            self.census.may_have_legacy_names(KEEP, BootInstant::from_nanos(self.now))
         }
 
         /// The answers just after a look, and a minute and a second later.
-        fn sees(&mut self, name: &str, former: bool) -> [bool; 2] {
+        fn record_shard(&mut self, name: &str, former: bool) -> [bool; 2] {
             let shelf = ShardInfo { former, ..ShardInfo::default() };
-            self.census.saw(name, &self.census.known(name), &HashSet::new(), shelf);
-            self.looks()
+            self.census.update_shard(name, &self.census.snapshot(name), &HashSet::new(), shelf);
+            self.check_twice()
         }
 
-        fn looks(&mut self) -> [bool; 2] {
-            self.census.keep(&["0a", "ff"].map(str::to_owned), BootInstant::from_nanos(self.now));
-            let soon = self.may_know_former();
+        fn check_twice(&mut self) -> [bool; 2] {
+            self.census.retain_shards(&["0a", "ff"].map(str::to_owned), BootInstant::from_nanos(self.now));
+            let soon = self.may_have_legacy_names();
             self.now += 61_000_000_000;
-            [soon, self.may_know_former()]
+            [soon, self.may_have_legacy_names()]
         }
     }
 
     #[test]
     fn former_names_are_looked_for_until_every_shelf_was_without_them_for_long_enough() {
         let mut shelves = IndexFixture::default();
-        assert_eq!(shelves.looks(), [true, true]);
-        assert_eq!(shelves.sees("0a", true), [true, true], "one was not looked through");
-        assert_eq!(shelves.sees("ff", false), [true, true], "one has some");
-        assert_eq!(shelves.sees("0a", false), [true, false], "somebody may write there meanwhile");
-        assert_eq!(shelves.looks(), [false, false]);
-        let id = OperationId::of([0xff; 32]);
-        shelves.census.let_in(&id, &QuotaOwner { route: "pay".into(), client: None });
-        assert_eq!(shelves.looks(), [false, false], "what is made now has no former name");
-        assert_eq!(shelves.sees("ff", true), [true, true], "somebody of a former build is at work");
-        assert_eq!(shelves.sees("ff", false), [true, false]);
+        assert_eq!(shelves.check_twice(), [true, true]);
+        assert_eq!(shelves.record_shard("0a", true), [true, true], "one was not looked through");
+        assert_eq!(shelves.record_shard("ff", false), [true, true], "one has some");
+        assert_eq!(shelves.record_shard("0a", false), [true, false], "somebody may write there meanwhile");
+        assert_eq!(shelves.check_twice(), [false, false]);
+        let id = OperationId::from_bytes([0xff; 32]);
+        shelves.census.record_admitted(&id, &QuotaOwner { route: "pay".into(), client: None });
+        assert_eq!(shelves.check_twice(), [false, false], "what is made now has no former name");
+        assert_eq!(shelves.record_shard("ff", true), [true, true], "somebody of a former build is at work");
+        assert_eq!(shelves.record_shard("ff", false), [true, false]);
     }
 
     #[test]
     fn former_names_are_looked_for_while_a_gateway_of_another_plan_is_there_and_for_long_enough_after() {
         let mut shelves = IndexFixture::default();
         for name in ["0a", "ff"] {
-            shelves.sees(name, false);
+            shelves.record_shard(name, false);
         }
-        assert!(!shelves.may_know_former());
-        shelves.census.strangers(true);
-        assert!(shelves.may_know_former(), "at once");
-        assert_eq!(shelves.looks(), [true, true]);
-        shelves.census.strangers(false);
-        assert_eq!(shelves.looks(), [true, false]);
+        assert!(!shelves.may_have_legacy_names());
+        shelves.census.set_incompatible_peers(true);
+        assert!(shelves.may_have_legacy_names(), "at once");
+        assert_eq!(shelves.check_twice(), [true, true]);
+        shelves.census.set_incompatible_peers(false);
+        assert_eq!(shelves.check_twice(), [true, false]);
     }
 }

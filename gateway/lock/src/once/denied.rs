@@ -14,7 +14,7 @@ pub enum AdmitOperationError {
     InProgress,
     #[error(
         "nobody knows what came of operation {reference}; `{}` shows it",
-        again::command(again::CommandTarget::Gateway, "once list")
+        again::command_line(again::CommandTarget::Gateway, "once list")
     )]
     Unknown { reference: String },
     #[error("the lock was lost before the operation was written down")]

@@ -56,7 +56,7 @@ pub enum OperationOutcome {
 }
 
 impl OperationOutcome {
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Done(_) => "done",
             Self::NotExecuted => "nothing",
@@ -80,8 +80,8 @@ struct PermitInner {
 
 impl OperationPermit {
     /// The outcome that a complete answer with this status proves; `None` where it proves none.
-    pub fn told_by(&self, status: u16) -> Option<OperationOutcome> {
-        match OperationEnd::of(status, &self.0.finals) {
+    pub fn outcome_for_status(&self, status: u16) -> Option<OperationOutcome> {
+        match OperationEnd::from_status(status, &self.0.finals) {
             OperationEnd::Final => Some(OperationOutcome::Done(status)),
             OperationEnd::NotStarted => Some(OperationOutcome::NotExecuted),
             OperationEnd::Unknown => None,
@@ -90,13 +90,13 @@ impl OperationPermit {
 
     /// Writes the outcome down, and returns when that is done. If ZooKeeper is away, it returns early, and the outcome
     /// is written when ZooKeeper is back.
-    pub async fn came(self, came: OperationOutcome) {
+    pub async fn complete(self, came: OperationOutcome) {
         let PermitInner { came: says, written, .. } = *self.0;
         if says.send(came).is_err() {
-            return warn!(came = came.word(), "nobody is left to write down what came of an operation");
+            return warn!(came = came.label(), "nobody is left to write down what came of an operation");
         }
         if timeout(RECORD_TIMEOUT, written).await.is_err() {
-            warn!(came = came.word(), "once.written_late");
+            warn!(came = came.label(), "once.written_late");
         }
     }
 }
@@ -110,7 +110,7 @@ impl UndeliveredPermit {
         Self(Some(admitted))
     }
 
-    pub(crate) fn handed_out(mut self) -> OperationPermit {
+    pub(crate) fn deliver(mut self) -> OperationPermit {
         self.0.take().expect("taken here only")
     }
 }

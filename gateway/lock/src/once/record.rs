@@ -13,7 +13,7 @@
 //! Deletes are for versions 3 n + 2 only, so whatever they hit was outlived.
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::{clock::wall_clock, randomness::Guid};
+use fencegate_process::{clock::unix_seconds, randomness::Guid};
 use serde::{Deserialize, Serialize};
 
 use super::{OperationOutcome, PendingOperation, room::QuotaOwner};
@@ -72,19 +72,19 @@ impl OperationRecord {
             attempt: attempt.to_string(),
             fingerprint: operation.fingerprint.to_string(),
             keys: keys.clone(),
-            lock: keys.first().zip(nodes.first()).and_then(|(key, node)| elsewhere(key, node)),
+            lock: keys.first().zip(nodes.first()).and_then(|(key, node)| foreign_parent(key, node)),
             token: *token,
             method: method.clone(),
             target: target.chars().take(MAX_TARGET_LEN).collect(),
             name: name.clone(),
             owner: Some(owner.clone()),
-            admitted: wall_clock(),
+            admitted: unix_seconds(),
             keep: operation.keep,
             state: OperationState::Admitted,
         }
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("plain fields serialise")
     }
 
@@ -99,23 +99,23 @@ impl OperationRecord {
     }
 
     #[must_use]
-    pub fn now(&self, state: OperationState) -> Self {
+    pub fn with_state(&self, state: OperationState) -> Self {
         Self { state, ..self.clone() }
     }
 
     /// Whether the record may be forgotten. A record with an unknown outcome never may. `modified`: when the node was
     /// last changed, in milliseconds by the clock of ZooKeeper's leader. `now`: in milliseconds, too.
-    pub fn is_outlived(&self, modified: u64, now: u64) -> bool {
+    pub fn is_expired(&self, modified: u64, now: u64) -> bool {
         match self.state {
             OperationState::Admitted => false,
-            OperationState::Done { .. } => self.kept_until(modified) < now,
+            OperationState::Done { .. } => self.retention_end(modified) < now,
             OperationState::Aborted { .. } | OperationState::Outlived => true,
         }
     }
 
     /// Until when a finished operation is remembered. Its end is the later of two times: the one that ZooKeeper's
     /// leader wrote, and the one that the gateway wrote. So one clock that was slow shortens nothing.
-    pub fn kept_until(&self, modified: u64) -> u64 {
+    pub fn retention_end(&self, modified: u64) -> u64 {
         let said = match self.state {
             OperationState::Done { at, .. } | OperationState::Aborted { at } => at.saturating_mul(1000),
             OperationState::Admitted | OperationState::Outlived => 0,
@@ -124,13 +124,13 @@ impl OperationRecord {
     }
 
     /// Whether a repeat of the operation may run.
-    pub fn may_run(&self) -> bool {
+    pub fn can_rerun(&self) -> bool {
         matches!(self.state, OperationState::Aborted { .. } | OperationState::Outlived)
     }
 }
 
 /// The parent of a lock node that is shared with other programs; `None` for a native one.
-fn elsewhere(key: &ResourceKey, node: &str) -> Option<String> {
+fn foreign_parent(key: &ResourceKey, node: &str) -> Option<String> {
     let (parent, _) = node.rsplit_once('/')?;
     let native = format!("/locks/{:02x}/{}", key.shard(), key.lock_segment());
     (!parent.ends_with(&native)).then(|| parent.to_owned())
@@ -138,7 +138,7 @@ fn elsewhere(key: &ResourceKey, node: &str) -> Option<String> {
 
 impl From<OperationOutcome> for OperationState {
     fn from(came: OperationOutcome) -> Self {
-        let at = wall_clock();
+        let at = unix_seconds();
         match came {
             OperationOutcome::Done(status) => Self::Done { at, status: Some(status) },
             OperationOutcome::NotExecuted => Self::Aborted { at },
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    fn admitted() -> OperationRecord {
+    fn admitted_record() -> OperationRecord {
         OperationRecord {
             format: FORMAT,
             attempt: String::new(),
@@ -195,30 +195,30 @@ mod tests {
 
     #[test]
     fn an_operation_without_a_known_outcome_is_never_outlived() {
-        let record = admitted();
-        assert!(!record.is_outlived(0, u64::MAX));
-        let done = record.now(OperationState::Done { at: 7, status: Some(200) });
-        assert!(!done.is_outlived(7_000, 17_000) && done.is_outlived(7_000, 17_001));
-        assert_eq!(OperationRecord::parse(&done.bytes()), Ok(done));
+        let record = admitted_record();
+        assert!(!record.is_expired(0, u64::MAX));
+        let done = record.with_state(OperationState::Done { at: 7, status: Some(200) });
+        assert!(!done.is_expired(7_000, 17_000) && done.is_expired(7_000, 17_001));
+        assert_eq!(OperationRecord::parse(&done.to_bytes()), Ok(done));
         let newer = OperationRecord { format: FORMAT + 1, ..record };
-        assert!(OperationRecord::parse(&newer.bytes()).is_err());
+        assert!(OperationRecord::parse(&newer.to_bytes()).is_err());
     }
 
     #[test]
     fn a_lock_is_found_again_where_other_programs_have_it() {
         let key = ResourceKey::parse("order/42").expect("a key");
-        assert_eq!(elsewhere(&key, "/fencegate/locks/76/order%2F42/x-w-0000000001"), None);
+        assert_eq!(foreign_parent(&key, "/fencegate/locks/76/order%2F42/x-w-0000000001"), None);
         let parent = Some("/app/locks/42".to_owned());
-        assert_eq!(elsewhere(&key, "/app/locks/42/x__lock__0000000001"), parent);
+        assert_eq!(foreign_parent(&key, "/app/locks/42/x__lock__0000000001"), parent);
     }
 
     #[test]
     fn one_clock_that_was_behind_when_an_operation_ended_ends_its_time_no_earlier() {
         let (right, behind) = (1_000_000, 10);
         for (leader, gateway) in [(right, right), (behind, right), (right, behind)] {
-            let done = admitted().now(OperationState::Done { at: gateway, status: Some(200) });
-            assert_eq!(done.kept_until(leader * 1000), (right + done.keep) * 1000, "{leader} {gateway}");
-            assert!(!done.is_outlived(leader * 1000, right * 1000), "{leader} {gateway}");
+            let done = admitted_record().with_state(OperationState::Done { at: gateway, status: Some(200) });
+            assert_eq!(done.retention_end(leader * 1000), (right + done.keep) * 1000, "{leader} {gateway}");
+            assert!(!done.is_expired(leader * 1000, right * 1000), "{leader} {gateway}");
         }
     }
 }

@@ -50,7 +50,7 @@ impl QuotaCounter {
 
     /// # Errors
     /// The owner has used up its share.
-    pub(super) fn has_room(
+    pub(super) fn check_quota(
         &self,
         owner: &QuotaOwner,
         memory: OperationQuota,
@@ -82,18 +82,18 @@ mod tests {
         tally.add(&owner("refund", Some("a")));
         for route in ["pay", "refund", "other"] {
             assert_eq!(
-                tally.has_room(&owner(route, Some("a")), memory),
+                tally.check_quota(&owner(route, Some("a")), memory),
                 Err(AdmitOperationError::ClientFull)
             );
-            assert_eq!(tally.has_room(&owner(route, Some("b")), memory), Ok(()));
+            assert_eq!(tally.check_quota(&owner(route, Some("b")), memory), Ok(()));
         }
         tally.add(&owner("pay", Some("b")));
         tally.add(&owner("pay", None));
-        assert_eq!(tally.has_room(&owner("pay", Some("c")), memory), Err(AdmitOperationError::RouteFull));
-        assert_eq!(tally.has_room(&owner("pay", None), memory), Err(AdmitOperationError::RouteFull));
-        assert_eq!(tally.has_room(&owner("refund", None), memory), Ok(()));
+        assert_eq!(tally.check_quota(&owner("pay", Some("c")), memory), Err(AdmitOperationError::RouteFull));
+        assert_eq!(tally.check_quota(&owner("pay", None), memory), Err(AdmitOperationError::RouteFull));
+        assert_eq!(tally.check_quota(&owner("refund", None), memory), Ok(()));
         tally.remove(&owner("pay", Some("a")));
-        assert_eq!(tally.has_room(&owner("pay", Some("a")), memory), Ok(()));
+        assert_eq!(tally.check_quota(&owner("pay", Some("a")), memory), Ok(()));
         for gone in [owner("pay", Some("b")), owner("pay", None), owner("refund", Some("a"))] {
             tally.remove(&gone);
         }

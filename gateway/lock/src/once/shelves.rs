@@ -15,25 +15,25 @@ const MAX_PER_SHARD: i32 = 100_000 / 256;
 pub struct ShardCounts(RefCell<HashMap<u8, i32>>);
 
 impl ShardCounts {
-    pub(super) fn saw(&self, id: &OperationId, children: i32) {
-        self.0.borrow_mut().insert(id.bytes()[0], children);
+    pub(super) fn record_count(&self, id: &OperationId, children: i32) {
+        self.0.borrow_mut().insert(id.as_bytes()[0], children);
     }
 
     /// Whether there is room for one more. A remembered count may be old: if it leaves room it is trusted, if not
     /// ZooKeeper is asked.
-    pub(super) async fn have_room<L: ZkClient>(
+    pub(super) async fn has_capacity<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
         id: &OperationId,
     ) -> Result<bool, AdmitOperationError> {
-        let last = self.0.borrow().get(&id.bytes()[0]).copied().unwrap_or_default();
+        let last = self.0.borrow().get(&id.as_bytes()[0]).copied().unwrap_or_default();
         if last < MAX_PER_SHARD {
             return Ok(true);
         }
-        match live.link.seen(&live.paths.operation_shard(id)).await {
+        match live.client.stat(&live.paths.operation_shard(id)).await {
             Ok(seen) => {
                 let children = seen.map_or(0, |seen| seen.children);
-                self.saw(id, children);
+                self.record_count(id, children);
                 Ok(children < MAX_PER_SHARD)
             }
             Err(fault) => Err(AdmitOperationError::Service(fault.to_string())),

@@ -8,14 +8,14 @@
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
 use fencegate_policies::operation::OperationId;
-use fencegate_process::{clock::wall_clock, randomness::Guid};
+use fencegate_process::{clock::unix_seconds, randomness::Guid};
 use tracing::debug;
 
 use super::{
     census::{FinishedOperation, OperationIndex, ShardInfo},
     record::{OperationRecord, OperationState, is_deletable, is_finished},
     room::QuotaOwner,
-    unresolved::is_held,
+    unresolved::is_lock_held,
 };
 use crate::session::{
     link::{MultiOp, ZkClient, ZkError},
@@ -33,40 +33,40 @@ const RECORDS_PER_ROUND: usize = 128;
 pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Infallible {
     loop {
         tokio::time::sleep(PERIOD).await;
-        if let Err(fault) = round(live, census).await {
+        if let Err(fault) = sweep_round(live, census).await {
             debug!(%fault, "operations not swept");
         }
     }
 }
 
-async fn round<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Result<(), ZkError> {
-    let mut shelves = match live.link.children(&live.paths.operations()).await {
+async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Result<(), ZkError> {
+    let mut shelves = match live.client.children(&live.paths.operations()).await {
         Ok(shelves) => shelves,
         Err(ZkError::NoNode) => Vec::new(),
         Err(fault) => return Err(fault),
     };
     shelves.sort_unstable();
-    let now = if shelves.is_empty() { 0 } else { now(live).await? };
+    let now = if shelves.is_empty() { 0 } else { current_time_ms(live).await? };
     let mut read = 0;
     for _ in 0..SHARDS_PER_ROUND.min(shelves.len()) {
         if read < RECORDS_PER_ROUND
-            && let Some(shelf) = census.next(&shelves)
+            && let Some(shelf) = census.next_shard(&shelves)
         {
-            read += look_through(live, census, shelf, now).await?;
+            read += scan_shard(live, census, shelf, now).await?;
         }
     }
-    census.keep(&shelves, live.clock.now());
-    if let Some(unknown) = census.unknown() {
-        live.metrics.operations_unknown(unknown);
+    census.retain_shards(&shelves, live.clock.now());
+    if let Some(unknown) = census.unknown_count() {
+        live.metrics.set_unknown_operations(unknown);
     }
     Ok(())
 }
 
 /// Milliseconds since 1970, by the earlier of two clocks.
-async fn now<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, ZkError> {
+async fn current_time_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, ZkError> {
     let member = format!("{}/{}", live.paths.members(), live.member);
-    let beaten = live.link.seen(&member).await?.map_or(0, |seen| seen.modified);
-    Ok(beaten.min(wall_clock().saturating_mul(1000)))
+    let beaten = live.client.stat(&member).await?.map_or(0, |seen| seen.modified);
+    Ok(beaten.min(unix_seconds().saturating_mul(1000)))
 }
 
 /// What one look at an operation's node says.
@@ -84,19 +84,19 @@ enum RecordStatus {
 }
 
 /// Returns how many operations were read.
-async fn look_through<L: ZkClient>(
+async fn scan_shard<L: ZkClient>(
     live: &ActiveSession<L>,
     census: &OperationIndex,
     name: &str,
     now: u64,
 ) -> Result<usize, ZkError> {
     let folder = format!("{}/{name}", live.paths.operations());
-    let nodes = match live.link.children(&folder).await {
+    let nodes = match live.client.children(&folder).await {
         Ok(nodes) => nodes,
         Err(ZkError::NoNode) => return Ok(0),
         Err(fault) => return Err(fault),
     };
-    let known = census.known(name);
+    let known = census.snapshot(name);
     let (mut shelf, mut admitted, mut read) = (ShardInfo::default(), HashSet::new(), 0);
     for node in &nodes {
         let id = OperationId::parse(node);
@@ -107,7 +107,7 @@ async fn look_through<L: ZkClient>(
             }
             None => {
                 read += 1;
-                look(live, census, &format!("{folder}/{node}"), now).await?
+                inspect_record(live, census, &format!("{folder}/{node}"), now).await?
             }
         };
         let RecordLookup::Found(how, owner) = look else { continue };
@@ -124,17 +124,17 @@ async fn look_through<L: ZkClient>(
             }
         }
     }
-    census.saw(name, &known, &admitted, shelf);
+    census.update_shard(name, &known, &admitted, shelf);
     Ok(read)
 }
 
-async fn look<L: ZkClient>(
+async fn inspect_record<L: ZkClient>(
     live: &ActiveSession<L>,
     census: &OperationIndex,
     path: &str,
     now: u64,
 ) -> Result<RecordLookup, ZkError> {
-    let (data, seen) = match live.link.data(path).await {
+    let (data, seen) = match live.client.data(path).await {
         Ok(read) => read,
         Err(ZkError::NoNode) => return Ok(RecordLookup::Absent),
         Err(fault) => return Err(fault),
@@ -150,8 +150,8 @@ async fn look<L: ZkClient>(
             RecordStatus::Running(attempt)
         }));
     }
-    if !record.is_outlived(seen.modified, now) {
-        return Ok(found(RecordStatus::Finished(record.kept_until(seen.modified))));
+    if !record.is_expired(seen.modified, now) {
+        return Ok(found(RecordStatus::Finished(record.retention_end(seen.modified))));
     }
     forget(live, path, &record, seen.version).await;
     Ok(RecordLookup::Absent)
@@ -164,14 +164,16 @@ async fn is_unknown<L: ZkClient>(
     path: &str,
     record: &OperationRecord,
 ) -> Result<bool, ZkError> {
-    if census.runs(&record.attempt) {
+    if census.is_running(&record.attempt) {
         return Ok(false);
     }
-    if !census.is_left(&record.attempt) && is_held(&live.link, &live.paths, live.base, record).await? {
+    if !census.is_known_unknown(&record.attempt)
+        && is_lock_held(&live.client, &live.paths, live.base, record).await?
+    {
         return Ok(false);
     }
     // The outcome is written before the lock is given up, so it may have been written since we read the record.
-    match live.link.data(path).await {
+    match live.client.data(path).await {
         Ok((data, _)) => Ok(OperationRecord::parse(&data).is_ok_and(|now| now == *record)),
         Err(ZkError::NoNode) => Ok(false),
         Err(fault) => Err(fault),
@@ -186,9 +188,9 @@ async fn forget<L: ZkClient>(
     mut version: i32,
 ) {
     if is_finished(version) {
-        let data = record.now(OperationState::Outlived).bytes();
+        let data = record.with_state(OperationState::Outlived).to_bytes();
         let steps = [MultiOp::Check { path, version }, MultiOp::Set { path, data: &data }];
-        if live.link.commit(&steps).await.is_err() {
+        if live.client.commit(&steps).await.is_err() {
             // Somebody else did something to it; the next round shows what.
             return;
         }
@@ -197,6 +199,6 @@ async fn forget<L: ZkClient>(
     if is_deletable(version) {
         debug!(path, "operation forgotten");
         let steps = [MultiOp::Delete { path, version: Some(version) }];
-        drop(live.link.commit(&steps).await);
+        drop(live.client.commit(&steps).await);
     }
 }

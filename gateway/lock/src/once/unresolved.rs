@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_process::{again, clock::wall_clock};
+use fencegate_process::{again, clock::unix_seconds};
 
 use super::record::{OperationRecord, OperationState};
 
@@ -30,7 +30,7 @@ pub enum ResolveOperationError {
     Read { path: String, source: ZkError },
     #[error(
         "no operation is unknown under the reference `{0}`; `{list}` shows those that are",
-        list = again::command(again::CommandTarget::Gateway, "once list")
+        list = again::command_line(again::CommandTarget::Gateway, "once list")
     )]
     NotFound(String),
     #[error("`{0}` means more than one operation; give more of it")]
@@ -46,7 +46,7 @@ pub enum ResolveOperationError {
 }
 
 /// All of them. `base`: of the era, to know locks by their tokens.
-pub async fn all(
+pub async fn list_unresolved(
     link: &impl ZkClient,
     paths: &Paths,
     base: u64,
@@ -55,7 +55,7 @@ pub async fn all(
     for shard in children(link, &paths.operations()).await? {
         let shard = format!("{}/{shard}", paths.operations());
         for name in children(link, &shard).await? {
-            open.extend(read(link, paths, base, (&shard, &name)).await?);
+            open.extend(read_unresolved(link, paths, base, (&shard, &name)).await?);
         }
     }
     open.sort_by_key(|open| open.record.admitted);
@@ -63,7 +63,7 @@ pub async fn all(
 }
 
 /// `None` if the outcome is known, or the record is gone or unreadable.
-async fn read(
+async fn read_unresolved(
     link: &impl ZkClient,
     paths: &Paths,
     base: u64,
@@ -80,7 +80,7 @@ async fn read(
     else {
         return Ok(None);
     };
-    let may_run = is_held(link, paths, base, &record)
+    let may_run = is_lock_held(link, paths, base, &record)
         .await
         .map_err(|source| ResolveOperationError::Read { path: paths.locks(), source })?;
     let reference = name.get(..REFERENCE).unwrap_or(name).to_owned();
@@ -93,7 +93,7 @@ const REFERENCE: usize = 16;
 const SHARD: usize = 2;
 
 /// The unknown operation with this reference. Only records with a matching name are read.
-pub async fn one(
+pub async fn find_unresolved(
     link: &impl ZkClient,
     paths: &Paths,
     base: u64,
@@ -107,7 +107,7 @@ pub async fn one(
     let shard = format!("{}/{}", paths.operations(), &reference[..SHARD]);
     let mut found = Vec::new();
     for name in children(link, &shard).await?.iter().filter(|name| name.starts_with(reference)) {
-        found.extend(read(link, paths, base, (&shard, name)).await?);
+        found.extend(read_unresolved(link, paths, base, (&shard, name)).await?);
     }
     match (found.pop(), found.is_empty()) {
         (Some(open), true) => Ok(open),
@@ -123,13 +123,13 @@ impl UnresolvedOperation {
     ///
     /// # Errors
     /// It may be running; or it is to be resolved as not done, and may be begun yet.
-    pub fn may_be_resolved(&self, done: bool, within: Duration) -> Result<(), ResolveOperationError> {
+    pub fn check_resolvable(&self, done: bool, within: Duration) -> Result<(), ResolveOperationError> {
         let reference = self.reference.clone();
         if self.may_run {
             return Err(ResolveOperationError::MayRun(reference));
         }
         let until = self.record.admitted.saturating_add(within.as_secs()).saturating_add(1);
-        let left = until.saturating_sub(wall_clock());
+        let left = until.saturating_sub(unix_seconds());
         if !done && left > 0 {
             return Err(ResolveOperationError::MayBegin { reference, left });
         }
@@ -138,10 +138,10 @@ impl UnresolvedOperation {
 
     /// Writes down what an operator says: `done`, or never executed.
     pub async fn resolve(&self, link: &impl ZkClient, done: bool) -> Result<(), ResolveOperationError> {
-        let at = wall_clock();
+        let at = unix_seconds();
         let state =
             if done { OperationState::Done { at, status: None } } else { OperationState::Aborted { at } };
-        let data = self.record.now(state).bytes();
+        let data = self.record.with_state(state).to_bytes();
         let steps = [
             MultiOp::Check { path: &self.path, version: self.version },
             MultiOp::Set { path: &self.path, data: &data },
@@ -162,7 +162,7 @@ async fn children(link: &impl ZkClient, path: &str) -> Result<Vec<String>, Resol
 }
 
 /// Whether the lock node from which the token was made still exists.
-pub(super) async fn is_held(
+pub(super) async fn is_lock_held(
     link: &impl ZkClient,
     paths: &Paths,
     base: u64,
@@ -187,8 +187,8 @@ pub(super) async fn is_held(
             return Ok(true);
         }
         // This node only stands in line for an exclusive node; tokens are made from the czxid of that one.
-        if let Some(path) = saying::stands_for(&says)
-            && link.seen(path).await?.is_some_and(makes_the_token)
+        if let Some(path) = saying::parse_exclusive_path(&says)
+            && link.stat(path).await?.is_some_and(makes_the_token)
         {
             return Ok(true);
         }

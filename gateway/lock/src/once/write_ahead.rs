@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::operation::{OperationId, one_resource};
+use fencegate_policies::operation::{OperationId, same_resource};
 use fencegate_process::{failpoint, randomness::Guid};
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -38,7 +38,7 @@ impl WriteRecordError {
     }
 
     /// The same error for a write that was sent and may have been done.
-    fn unheard(self) -> Self {
+    fn into_unsettled(self) -> Self {
         match self {
             Self::Refused(why @ AdmitOperationError::Service(_)) => Self::Unsettled(why),
             // The record that was found is another attempt's.
@@ -61,11 +61,11 @@ pub async fn serve<L: ZkClient>(
     admission: AdmissionRequest,
 ) {
     let AdmissionRequest { wanted, answer, came, written } = admission;
-    let Some(live) = current.live() else {
+    let Some(live) = current.session() else {
         return drop(answer.send(Err(AdmitOperationError::Service("there is no session".into()))));
     };
     let attempt = Guid::new(&*live.randomness);
-    let _mark = census.mark(attempt);
+    let _mark = census.mark_running(attempt);
     let node =
         OperationNode { id: wanted.operation.id, record: OperationRecord::new(&wanted, attempt), census };
     let admitted = node.admit(&live, &shelves, &wanted).await;
@@ -81,7 +81,7 @@ pub async fn serve<L: ZkClient>(
             match came {
                 Some(came) => node.settle(&current, Some(version), came.into()).await,
                 None => {
-                    node.census.leave(attempt, node.id);
+                    node.census.record_unknown(attempt, node.id);
                     warn!(reference = node.id.reference(), token = %wanted.token, "once.unknown");
                 }
             }
@@ -111,12 +111,12 @@ impl OperationNode {
         shelves: &ShardCounts,
         wanted: &PendingOperation,
     ) -> Result<i32, WriteRecordError> {
-        self.has_no_former(live, wanted).await?;
+        self.check_legacy_record(live, wanted).await?;
         let path = live.paths.operation(&self.id);
         let mut instead_of = None;
         for _ in 0..MAX_ATTEMPTS {
             let room = match instead_of {
-                None => self.room(live, shelves, wanted).await?,
+                None => self.check_capacity(live, shelves, wanted).await?,
                 Some(_) => Ok(()),
             };
             let mut unheard = false;
@@ -124,7 +124,7 @@ impl OperationNode {
                 match self.write(live, shelves, wanted, instead_of).await {
                     Ok(version) => {
                         if instead_of.is_none() {
-                            self.census.let_in(&self.id, &wanted.owner);
+                            self.census.record_admitted(&self.id, &wanted.owner);
                         }
                         return Ok(version);
                     }
@@ -137,7 +137,7 @@ impl OperationNode {
                         return Err(AdmitOperationError::Lost.into());
                     }
                     Err(MultiError { fault: ZkError::NoNode, .. }) if instead_of.is_none() => {
-                        make_shelf(live, &self.id).await?;
+                        create_shard(live, &self.id).await?;
                         continue;
                     }
                     Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => unheard = true,
@@ -151,16 +151,16 @@ impl OperationNode {
                     }
                 }
             }
-            let looked = look(live, &path).await;
-            let found = if unheard { looked.map_err(WriteRecordError::unheard)? } else { looked? };
+            let looked = read_record(live, &path).await;
+            let found = if unheard { looked.map_err(WriteRecordError::into_unsettled)? } else { looked? };
             instead_of = match found {
                 None => {
                     room?;
                     None
                 }
                 Some((record, version)) if record.attempt == self.record.attempt => return Ok(version),
-                Some((record, version)) if record.may_run() => Some(version),
-                Some((record, _)) => return Err(self.told_of(&record).into()),
+                Some((record, version)) if record.can_rerun() => Some(version),
+                Some((record, _)) => return Err(self.rejection_for(&record).into()),
             };
         }
         Err(AdmitOperationError::Service("the record of the operation came and went".into()).into())
@@ -168,37 +168,37 @@ impl OperationNode {
 
     /// Refuses an operation that has a record under the name that a former build gave it. Gateways of such a build may
     /// run beside us; see [`Census::may_know_former`] for how long this look is needed.
-    async fn has_no_former<L: ZkClient>(
+    async fn check_legacy_record<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
         wanted: &PendingOperation,
     ) -> Result<(), WriteRecordError> {
         let keep = Duration::from_secs(wanted.operation.keep);
-        let may_know = || self.census.may_know_former(keep, live.clock.now());
+        let may_know = || self.census.may_have_legacy_names(keep, live.clock.now());
         let Some(former) = wanted.operation.former.filter(|_| may_know()) else {
             return Ok(());
         };
-        match look(live, &live.paths.operation(&former)).await? {
-            Some((before, _)) if !before.may_run() => {
+        match read_record(live, &live.paths.operation(&former)).await? {
+            Some((before, _)) if !before.can_rerun() => {
                 let named = Self { id: former, record: self.record.clone(), census: self.census.clone() };
-                Err(named.told_of(&before).into())
+                Err(named.rejection_for(&before).into())
             }
             _ => Ok(()),
         }
     }
 
     /// Whether there is room: in the share of the owner, and among all operations.
-    async fn room<L: ZkClient>(
+    async fn check_capacity<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
         shelves: &ShardCounts,
         wanted: &PendingOperation,
     ) -> Result<Result<(), AdmitOperationError>, WriteRecordError> {
-        let share = self.census.has_room(&wanted.owner, wanted.memory);
+        let share = self.census.check_quota(&wanted.owner, wanted.memory);
         if share.is_err() {
             return Ok(share);
         }
-        Ok(if shelves.have_room(live, &self.id).await? { Ok(()) } else { Err(AdmitOperationError::Full) })
+        Ok(if shelves.has_capacity(live, &self.id).await? { Ok(()) } else { Err(AdmitOperationError::Full) })
     }
 
     /// All or nothing: the lock is held, and the operation is new.
@@ -210,7 +210,7 @@ impl OperationNode {
         instead_of: Option<i32>,
     ) -> Result<i32, MultiError> {
         let (path, shelf, data) =
-            (live.paths.operation(&self.id), live.paths.operation_shard(&self.id), self.record.bytes());
+            (live.paths.operation(&self.id), live.paths.operation_shard(&self.id), self.record.to_bytes());
         let held = wanted.nodes.iter().map(|path| MultiOp::Check { path, version: ANY_VERSION });
         let mut steps: Vec<_> = held.collect();
         let version = match instead_of {
@@ -225,25 +225,27 @@ impl OperationNode {
                 version + i32::try_from(writes).expect("two at most")
             }
         };
-        let written = live.link.commit(&steps);
-        let seen = live.link.seen(&shelf);
+        let written = live.client.commit(&steps);
+        let seen = live.client.stat(&shelf);
         failpoint::pass("after_operation_sent");
         let (written, seen) = tokio::join!(written, seen);
         if let Ok(Some(seen)) = seen {
-            shelves.saw(&self.id, seen.children);
+            shelves.record_count(&self.id, seen.children);
         }
         written.map(|_| version)
     }
 
     /// The refusal of a repeat, by the record that was found.
-    fn told_of(&self, before: &OperationRecord) -> AdmitOperationError {
+    fn rejection_for(&self, before: &OperationRecord) -> AdmitOperationError {
         match before.state {
             _ if before.fingerprint != self.record.fingerprint
-                || !one_resource(&before.keys, &self.record.keys) =>
+                || !same_resource(&before.keys, &self.record.keys) =>
             {
                 AdmitOperationError::Mismatch
             }
-            OperationState::Admitted if self.census.runs(&before.attempt) => AdmitOperationError::InProgress,
+            OperationState::Admitted if self.census.is_running(&before.attempt) => {
+                AdmitOperationError::InProgress
+            }
             OperationState::Admitted => AdmitOperationError::Unknown { reference: self.id.reference() },
             OperationState::Done { status, .. } => AdmitOperationError::Done { status },
             OperationState::Aborted { .. } | OperationState::Outlived => {
@@ -261,14 +263,14 @@ impl OperationNode {
         mut version: Option<i32>,
         state: OperationState,
     ) {
-        let data = self.record.now(state).bytes();
+        let data = self.record.with_state(state).to_bytes();
         loop {
-            let live = session(current).await;
+            let live = wait_for_session(current).await;
             let path = live.paths.operation(&self.id);
             let expected = match version.take() {
                 Some(version) => version,
                 // The record may belong to a later attempt by now; so read whose it is.
-                None => match look(&live, &path).await {
+                None => match read_record(&live, &path).await {
                     Ok(Some((record, version)))
                         if record.attempt == self.record.attempt
                             && record.state == OperationState::Admitted =>
@@ -295,7 +297,7 @@ impl OperationNode {
                 MultiOp::Check { path: &path, version: expected },
                 MultiOp::Set { path: &path, data: &data },
             ];
-            let written = live.link.commit(&steps).await;
+            let written = live.client.commit(&steps).await;
             drop(live);
             match written {
                 Ok(_) => return,
@@ -318,18 +320,20 @@ impl OperationNode {
 const ANY_VERSION: i32 = -1;
 
 /// The record at `path`, read after a `sync` with the leader.
-async fn look<L: ZkClient>(
+async fn read_record<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,
 ) -> Result<Option<(OperationRecord, i32)>, WriteRecordError> {
     loop {
-        let (synced, read) = (live.link.sync(path), live.link.data(path));
+        let (synced, read) = (live.client.sync(path), live.client.data(path));
         return match tokio::join!(synced, read) {
             (Err(ZkError::SessionEnded), _) | (_, Err(ZkError::SessionEnded)) => {
                 Err(WriteRecordError::session_ended())
             }
             // This session was given up, and all its operations may fail like this for ever.
-            (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) if live.over.is_cancelled() => {
+            (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_)))
+                if live.ended.is_cancelled() =>
+            {
                 Err(WriteRecordError::session_ended())
             }
             (Err(ZkError::Ambiguous(why)), _) | (_, Err(ZkError::Ambiguous(why))) => {
@@ -348,9 +352,12 @@ async fn look<L: ZkClient>(
 }
 
 /// Makes the parents of an operation's node.
-async fn make_shelf<L: ZkClient>(live: &ActiveSession<L>, id: &OperationId) -> Result<(), WriteRecordError> {
+async fn create_shard<L: ZkClient>(
+    live: &ActiveSession<L>,
+    id: &OperationId,
+) -> Result<(), WriteRecordError> {
     for path in [live.paths.operations(), live.paths.operation_shard(id)] {
-        match live.link.create(&path, b"", NodeKind::Persistent).await {
+        match live.client.create(&path, b"", NodeKind::Persistent).await {
             Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => {}
             Err(ZkError::SessionEnded) => return Err(WriteRecordError::session_ended()),
             Err(fault) => return Err(AdmitOperationError::Service(fault.to_string()).into()),
@@ -359,9 +366,9 @@ async fn make_shelf<L: ZkClient>(live: &ActiveSession<L>, id: &OperationId) -> R
     Ok(())
 }
 
-async fn session<L>(current: &CurrentSession<L>) -> Rc<ActiveSession<L>> {
+async fn wait_for_session<L>(current: &CurrentSession<L>) -> Rc<ActiveSession<L>> {
     loop {
-        match current.live() {
+        match current.session() {
             Some(live) => return live,
             None => current.changed().await,
         }

@@ -45,67 +45,72 @@ impl<L: ZkClient> Attempt<L> {
         site: &LockSite,
         mode: Mode,
     ) -> Result<Self, GrantError> {
-        let at = QueueLocation::of(&live.paths, key, site)?;
-        if live.registry.parents.has_ours(&at.parent) {
+        let at = QueueLocation::for_site(&live.paths, key, site)?;
+        if live.registry.parents.has_attempts(&at.parent) {
             // A client that was just answered may be back before the task of its last request has run, which removes
             // the node of that request. Let it run first: then we do not have to wait in line behind ourselves.
             yield_now().await;
         }
-        Ok(Self::of(RegistryGuard::enter(live, at.bytes()).await?, live, &at, mode))
+        Ok(Self::new(RegistryGuard::register(live, at.max_path_len()).await?, live, &at, mode))
     }
 
     /// Another attempt for the same key. Its node takes the place of this one's, so it needs no room of its own.
-    pub fn succeed(&self, mode: Mode) -> Self {
+    pub fn successor(&self, mode: Mode) -> Self {
         let NodeAttempt { live, .. } = &self.candidate;
-        Self::of(self.registered.succeed(), live, &self.candidate.berth(), mode)
+        Self::new(self.registered.successor(), live, &self.candidate.location(), mode)
     }
 
-    fn of(registered: RegistryGuard<L>, live: &Rc<ActiveSession<L>>, at: &QueueLocation, mode: Mode) -> Self {
+    fn new(
+        registered: RegistryGuard<L>,
+        live: &Rc<ActiveSession<L>>,
+        at: &QueueLocation,
+        mode: Mode,
+    ) -> Self {
         let candidate = NodeAttempt::new(live.clone(), at, registered.guid, mode);
         // Among other programs' nodes the data only tells people whose node this is; no request is sent on by it.
-        let says: &[u8] = if candidate.line.is_native() { b"" } else { live.member.as_bytes() };
+        let says: &[u8] = if candidate.layout.is_native() { b"" } else { live.member.as_bytes() };
         Self { says: says.into(), candidate, made: CreateTracker::default(), delayed: None, registered }
     }
 
     /// For a tenure that is kept for later requests: its node names this gateway, so that others can send requests on
     /// to it. Only a native node that holds alone does so.
-    pub fn signed(mut self) -> Self {
-        if self.candidate.mode == Mode::Exclusive && self.candidate.line.is_native() {
+    pub fn with_signature(mut self) -> Self {
+        if self.candidate.mode == Mode::Exclusive && self.candidate.layout.is_native() {
             self.says = self.candidate.live.signature().into();
         }
         self
     }
 
     /// For a key where nobody compares tokens: our requests may go on for `delay` after we are gone.
-    pub fn delayed(self, delay: Option<Duration>) -> Self {
+    pub fn with_delay(self, delay: Option<Duration>) -> Self {
         match delay {
-            Some(delay) => self.with(DelayedHandover::by(delay)),
+            Some(delay) => self.with_handover(DelayedHandover::with_delay(delay)),
             None => self,
         }
     }
 
     /// For an attempt that sends no request, and only puts the grant record of its key in order.
-    pub fn sending_nothing(self) -> Self {
-        self.with(DelayedHandover::sending_nothing())
+    pub fn without_requests(self) -> Self {
+        self.with_handover(DelayedHandover::without_requests())
     }
 
-    fn with(mut self, delayed: DelayedHandover) -> Self {
-        self.candidate.keeps_record();
+    fn with_handover(mut self, delayed: DelayedHandover) -> Self {
+        self.candidate.keep_record();
         self.delayed = Some(delayed);
         self
     }
 
     /// Says that all requests under this node are over.
-    pub fn all_known(&self) {
-        self.delayed.iter().for_each(DelayedHandover::all_known);
+    pub fn mark_all_known(&self) {
+        self.delayed.iter().for_each(DelayedHandover::mark_all_known);
     }
 
-    fn leaves_clean(&self) -> bool {
-        self.delayed.as_ref().is_some_and(DelayedHandover::leaves_clean)
+    fn can_leave_clean(&self) -> bool {
+        self.delayed.as_ref().is_some_and(DelayedHandover::can_leave_clean)
     }
 
     /// For an attempt that stands in line for the exclusive node at `path`: its nodes have that path as data.
-    pub fn towards(mut self, path: &str) -> Self {
+    pub fn for_exclusive_node(mut self, path: &str) -> Self {
         self.says = path.as_bytes().into();
         self
     }
@@ -113,7 +118,7 @@ impl<L: ZkClient> Attempt<L> {
     /// Makes the node and waits until it holds.
     pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let (node, children) = self.create().await?;
-        self.wait(node, children, caller).await
+        self.wait_for_lock(node, children, caller).await
     }
 
     /// Like [`Self::acquire`], but removes the node of `old` in the transaction that makes the new one. So nobody sees
@@ -124,7 +129,7 @@ impl<L: ZkClient> Attempt<L> {
         caller: &mut impl AttemptObserver,
     ) -> Result<Grant, LockAttemptError> {
         match self.replace(old).await? {
-            Some((node, children)) => self.wait(node, children, caller).await,
+            Some((node, children)) => self.wait_for_lock(node, children, caller).await,
             None => {
                 old.clear().await;
                 self.acquire(caller).await
@@ -134,82 +139,82 @@ impl<L: ZkClient> Attempt<L> {
 
     /// Makes the node and enters it in its line, for locks that do not hold by being first. Returns the node's name and
     /// the children of its parent.
-    pub(super) async fn stand(
+    pub(super) async fn join_queue(
         &self,
         caller: &mut impl AttemptObserver,
     ) -> Result<(String, Vec<String>), LockAttemptError> {
         let (node, children) = self.create().await?;
-        self.enter(&node, caller).await?;
+        self.check_node(&node, caller).await?;
         Ok((node.name, children))
     }
 
     /// E and S of the node's token, if the node may stay in its line.
-    async fn enter(
+    async fn check_node(
         &self,
         node: &LockNode,
         caller: &mut impl AttemptObserver,
     ) -> Result<(u64, u32), LockAttemptError> {
         let live = &self.candidate.live;
-        if node.seen.owner != live.link.id() {
+        if node.stat.owner != live.client.id() {
             // Another session owns the node: our connection was given a new session id without notice. Our proof says
             // nothing of that session, so this one is given up.
-            live.over.cancel();
+            live.ended.cancel();
             return Err(GrantError::Lost.into());
         }
         // Compared now and not after the wait: later grants to others are larger by right.
-        let before = self.made.before().expect("a node that was found is one whose create was sent");
-        let epoch = live.epoch(node.seen.czxid, before)?;
+        let before = self.made.highest_before().expect("a node that was found is one whose create was sent");
+        let epoch = live.epoch(node.stat.czxid, before)?;
         let sequence = self.candidate.sequence(&node.name);
-        live.metrics.sequence(sequence);
+        live.metrics.record_sequence(sequence);
         if self.delayed.is_some() && sequence > LAST_RECORDED {
             return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
         }
-        if self.delayed.is_none() && sequence > self.candidate.line.last(live.sequence_limit) {
-            if !self.candidate.line.is_native() {
+        if self.delayed.is_none() && sequence > self.candidate.layout.last_usable(live.sequence_limit) {
+            if !self.candidate.layout.is_native() {
                 return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
             }
-            let full = ExhaustedParent::mark(&self.candidate).await?;
+            let full = ExhaustedParent::observe(&self.candidate).await?;
             self.clear().await;
-            full.replaced(caller).await?;
+            full.wait_replaced(caller).await?;
             // The caller tries again with a new attempt, which makes its node under the new parent.
             return Err(GrantError::Lost.into());
         }
         Ok((epoch, sequence))
     }
 
-    async fn wait(
+    async fn wait_for_lock(
         &self,
         node: LockNode,
         children: Vec<String>,
         caller: &mut impl AttemptObserver,
     ) -> Result<Grant, LockAttemptError> {
-        let (epoch, sequence) = self.enter(&node, caller).await?;
-        let contended = self.candidate.stand_in_line(&node.name, children, caller).await?;
+        let (epoch, sequence) = self.check_node(&node, caller).await?;
+        let contended = self.candidate.wait_in_queue(&node.name, children, caller).await?;
         if let Some(delayed) = &self.delayed {
             let held = [HolderNode { candidate: &self.candidate, name: &node.name }];
             delayed.take_over(&held, epoch, caller).await?;
         }
-        self.candidate.proven(caller).await?;
-        self.delayed.iter().for_each(DelayedHandover::in_use);
-        let evidence = Arc::new(LockValidity::of(self.candidate.live.proof.clone()));
+        self.candidate.wait_proven(caller).await?;
+        self.delayed.iter().for_each(DelayedHandover::mark_in_use);
+        let evidence = Arc::new(LockValidity::new(self.candidate.live.session_deadline.clone()));
         let nodes = [self.candidate.path(&node.name)].into();
-        Ok(Grant { epoch, sequence, permit: None, evidence, nodes, contended })
+        Ok(Grant { epoch, sequence, permit: None, validity: evidence, nodes, contended })
     }
 
     /// A create is about to be sent.
-    fn sending(&self) {
-        self.made.sending(self.candidate.live.memory.highest());
+    fn record_sent(&self) {
+        self.made.record_sent(self.candidate.live.token_history.highest());
     }
 
     /// Its node is gone.
-    fn gone(&self) {
-        self.made.nothing();
-        self.delayed.iter().for_each(DelayedHandover::left);
+    fn mark_gone(&self) {
+        self.made.clear();
+        self.delayed.iter().for_each(DelayedHandover::reset);
     }
 
     /// The only node of this attempt was removed by the caller of this.
-    pub(super) fn was_removed(&self) {
-        self.made.nothing();
+    pub(super) fn mark_removed(&self) {
+        self.made.clear();
     }
 
     /// Returns when no node of this attempt is left, or the session is over.
@@ -217,20 +222,20 @@ impl<L: ZkClient> Attempt<L> {
         if !self.made.may_exist() {
             return;
         }
-        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.leaves_clean()) {
-            for name in delayed.nodes() {
-                delayed::leave(&self.candidate, &name).await;
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_leave_clean()) {
+            for name in delayed.node_names() {
+                delayed::leave_clean(&self.candidate, &name).await;
             }
-            delayed.left();
+            delayed.reset();
             if self.made.names().is_some() {
-                return self.made.nothing();
+                return self.made.clear();
             }
         }
         match self.made.names() {
             Some(name) => self.candidate.remove(&name).await,
             None => self.candidate.purge().await,
         }
-        self.made.nothing();
+        self.made.clear();
     }
 }
 
@@ -242,7 +247,7 @@ impl<L: ZkClient> Drop for Attempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the node may still hold; it stays registered and nobody removes it.
-            self.registered.stays();
+            self.registered.retain();
         }
     }
 }

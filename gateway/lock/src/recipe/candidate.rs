@@ -23,7 +23,7 @@ use crate::session::{
 pub struct NodeAttempt<L> {
     pub live: Rc<ActiveSession<L>>,
     /// How nodes are called there, and which stands before which.
-    pub line: NodeLayout,
+    pub layout: NodeLayout,
     pub parent: String,
     /// The node above `parent`, in our own layout.
     shard: String,
@@ -41,7 +41,7 @@ pub struct NodeAttempt<L> {
 /// the same for all attempts at the key.
 #[derive(Debug, Clone)]
 pub struct QueueLocation {
-    line: NodeLayout,
+    layout: NodeLayout,
     pub parent: String,
     shard: String,
 }
@@ -49,16 +49,16 @@ pub struct QueueLocation {
 impl QueueLocation {
     /// # Errors
     /// The site has no line, as an exclusive node has none.
-    pub fn of(paths: &Paths, key: &ResourceKey, site: &LockSite) -> Result<Self, GrantError> {
-        let Some(line) = NodeLayout::of(site) else {
+    pub fn for_site(paths: &Paths, key: &ResourceKey, site: &LockSite) -> Result<Self, GrantError> {
+        let Some(line) = NodeLayout::for_site(site) else {
             return Err(GrantError::Service("the lock is a node that nobody stands in line for".into()));
         };
-        Ok(Self { line, parent: paths.of_lock(key, site), shard: paths.shard(key) })
+        Ok(Self { layout: line, parent: paths.lock_parent(key, site), shard: paths.shard(key) })
     }
 
     /// Bytes of the longest path that a node can have there.
-    pub fn bytes(&self) -> usize {
-        self.parent.len() + self.line.name_bytes()
+    pub fn max_path_len(&self) -> usize {
+        self.parent.len() + self.layout.max_name_len()
     }
 }
 
@@ -66,38 +66,48 @@ impl QueueLocation {
 #[derive(Debug, Clone)]
 pub struct LockNode {
     pub name: String,
-    pub seen: NodeStat,
+    pub stat: NodeStat,
 }
 
 impl<L: ZkClient> NodeAttempt<L> {
     pub fn new(live: Rc<ActiveSession<L>>, at: &QueueLocation, guid: Guid, mode: Mode) -> Self {
-        let QueueLocation { line, parent, shard } = at.clone();
-        let mark = live.registry.parents.joins(&parent);
-        Self { line, parent, shard, live, guid, mode, record: Vec::new(), alone: Cell::new(false), mark }
+        let QueueLocation { layout: line, parent, shard } = at.clone();
+        let mark = live.registry.parents.add_attempt(&parent);
+        Self {
+            layout: line,
+            parent,
+            shard,
+            live,
+            guid,
+            mode,
+            record: Vec::new(),
+            alone: Cell::new(false),
+            mark,
+        }
     }
 
     /// Where another attempt at the same key stands.
-    pub fn berth(&self) -> QueueLocation {
-        QueueLocation { line: self.line, parent: self.parent.clone(), shard: self.shard.clone() }
+    pub fn location(&self) -> QueueLocation {
+        QueueLocation { layout: self.layout, parent: self.parent.clone(), shard: self.shard.clone() }
     }
 
     /// The name of this attempt's node if the server gives it this number.
-    pub fn numbered(&self, sequence: i64) -> String {
-        self.line.numbered(self.guid, self.mode, sequence)
+    pub fn node_name(&self, sequence: i64) -> String {
+        self.layout.node_name(self.guid, self.mode, sequence)
     }
 
     /// The sequence number in the name of a node of ours; the largest of all numbers if the name has none.
     pub fn sequence(&self, name: &str) -> u32 {
-        self.line.contender(name).map_or(u32::MAX, |ours| ours.sequence)
+        self.layout.parse_contender(name).map_or(u32::MAX, |ours| ours.sequence)
     }
 
     /// Says that the parent keeps a grant record.
-    pub(super) fn keeps_record(&mut self) {
-        self.record = GrantRecord::clean().bytes();
+    pub(super) fn keep_record(&mut self) {
+        self.record = GrantRecord::clean().to_bytes();
     }
 
     /// Data and kind of a parent that we make. A parent with a record has to outlast its last lock node.
-    pub(super) fn above(&self) -> (&[u8], NodeKind) {
+    pub(super) fn parent_data(&self) -> (&[u8], NodeKind) {
         let kind = if self.record.is_empty() { NodeKind::Container } else { NodeKind::Persistent };
         (&self.record, kind)
     }
@@ -105,32 +115,32 @@ impl<L: ZkClient> NodeAttempt<L> {
     /// Whether nobody else stood below the parent at our last look, and this session is about to make no other node
     /// there.
     pub(super) fn is_alone(&self) -> bool {
-        self.alone.get() && self.live.registry.parents.has_one(self.mark)
+        self.alone.get() && self.live.registry.parents.has_single_attempt(self.mark)
     }
 
-    pub(super) fn others_came(&self) {
+    pub(super) fn mark_contended(&self) {
         self.alone.set(false);
-        self.shares_key();
+        self.mark_shared();
     }
 
     /// Others have used the key since our last visit, so its parent is not kept.
-    pub(super) fn shares_key(&self) {
-        self.live.registry.parents.kept.is_shared(self.mark);
+    pub(super) fn mark_shared(&self) {
+        self.live.registry.parents.kept.mark_shared(self.mark);
     }
 
     /// The number that the next node below the parent should get, if this session has kept the parent. The parent is
     /// then in use.
-    pub(super) fn takes_kept_parent(&self) -> Option<i64> {
-        if !self.line.is_native() {
+    pub(super) fn take_retained_parent(&self) -> Option<i64> {
+        if !self.layout.is_native() {
             return None;
         }
-        self.live.registry.parents.kept.takes(self.mark)
+        self.live.registry.parents.kept.take(self.mark)
     }
 
     /// The parent is not there, although we had kept it.
-    pub(super) fn misses_parent(&self) {
-        self.live.registry.parents.kept.is_missed(self.mark, self.live.clock.now());
-        self.live.registry.parents.is_gone(&self.parent);
+    pub(super) fn record_missed_parent(&self) {
+        self.live.registry.parents.kept.record_miss(self.mark, self.live.clock.now());
+        self.live.registry.parents.mark_absent(&self.parent);
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -138,43 +148,46 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// The path to ask for; the server appends the sequence number.
-    pub fn requested(&self) -> String {
-        self.path(&self.line.requested(self.guid, self.mode))
+    pub fn requested_path(&self) -> String {
+        self.path(&self.layout.requested_name(self.guid, self.mode))
     }
 
     /// Remembers from this list that the parent exists, and whether we would be the last to leave it.
-    pub fn saw(&self, children: &[String]) {
-        self.live.registry.parents.is_there(&self.parent);
+    pub fn record_children(&self, children: &[String]) {
+        self.live.registry.parents.mark_present(&self.parent);
         // We never remove a parent that other programs use. One of them may be about to make a node there, and kazoo's
         // `Lock` makes sure of its parent only once.
-        self.alone
-            .set(self.line.is_native() && self.line.made_by(children, self.guid).len() == children.len());
+        self.alone.set(
+            self.layout.is_native() && self.layout.nodes_of(children, self.guid).len() == children.len(),
+        );
     }
 
     /// Makes the nodes above the key's parent; for locks of other programs the parent as well.
     pub async fn create_above(&self) -> Result<(), GrantError> {
-        if !self.line.is_native() {
-            let kind = foreign_parent::kind(self.line);
-            return foreign_parent::make(&self.live, &self.parent, kind).await.map_err(refused);
+        if !self.layout.is_native() {
+            let kind = foreign_parent::parent_kind(self.layout);
+            return foreign_parent::create_levels(&self.live, &self.parent, kind)
+                .await
+                .map_err(definite_error);
         }
-        match self.live.link.create(&self.shard, b"", NodeKind::Persistent).await {
+        match self.live.client.create(&self.shard, b"", NodeKind::Persistent).await {
             Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => Ok(()),
             Err(ZkError::NoNode) => Err(GrantError::Service(format!(
                 "{} is missing; `{}` makes it",
                 self.live.paths.locks(),
-                again::command(again::CommandTarget::Gateway, "era init")
+                again::command_line(again::CommandTarget::Gateway, "era init")
             ))),
-            Err(fault) => Err(refused(fault)),
+            Err(fault) => Err(definite_error(fault)),
         }
     }
 
     /// Removes a parent that we made and then did not use. The server would keep a container that never had a child.
-    pub async fn take_parent_back(&self) {
+    pub async fn remove_unused_parent(&self) {
         // The server refuses this if somebody has come since, who then removes the parent, or if the record was
         // written.
         let steps = [MultiOp::Delete { path: &self.parent, version: Some(UNWRITTEN_VERSION) }];
-        if self.live.link.commit(&steps).await.is_ok() {
-            self.live.registry.parents.is_gone(&self.parent);
+        if self.live.client.commit(&steps).await.is_ok() {
+            self.live.registry.parents.mark_absent(&self.parent);
         }
     }
 
@@ -185,32 +198,32 @@ impl<L: ZkClient> NodeAttempt<L> {
     pub async fn recover(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         'anew: loop {
             let (synced, children) =
-                (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
+                (self.live.client.sync(&self.parent), self.live.client.children(&self.parent));
             let (synced, children) = tokio::join!(synced, children);
             let children = match (synced, children) {
                 // This arm comes first: without the sync the list may lack nodes that exist.
                 (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) => {
-                    self.again().await?;
+                    self.pause_before_retry().await?;
                     continue;
                 }
                 (Ok(()), Ok(children)) => children,
                 (Ok(()) | Err(ZkError::NoNode), Err(ZkError::NoNode)) => return Ok(None),
-                (Err(fault), _) | (_, Err(fault)) => return Err(refused(fault)),
+                (Err(fault), _) | (_, Err(fault)) => return Err(definite_error(fault)),
             };
-            self.saw(&children);
+            self.record_children(&children);
             let mut adopted = None;
-            for name in self.line.made_by(&children, self.guid) {
-                match self.live.link.seen(&self.path(name)).await {
+            for name in self.layout.nodes_of(&children, self.guid) {
+                match self.live.client.stat(&self.path(name)).await {
                     Ok(Some(seen)) if adopted.is_none() => {
-                        adopted = Some(LockNode { name: name.to_owned(), seen })
+                        adopted = Some(LockNode { name: name.to_owned(), stat: seen })
                     }
                     Ok(Some(_)) => self.remove(name).await,
                     Ok(None) => {}
                     Err(ZkError::Ambiguous(_)) => {
-                        self.again().await?;
+                        self.pause_before_retry().await?;
                         continue 'anew;
                     }
-                    Err(fault) => return Err(refused(fault)),
+                    Err(fault) => return Err(definite_error(fault)),
                 }
             }
             return Ok(adopted.map(|node| (node, children)));
@@ -220,14 +233,14 @@ impl<L: ZkClient> NodeAttempt<L> {
     /// The children of the parent; an empty list when the parent is gone.
     pub async fn list(&self) -> Result<Vec<String>, GrantError> {
         loop {
-            match self.live.link.children(&self.parent).await {
+            match self.live.client.children(&self.parent).await {
                 Ok(children) => {
-                    self.saw(&children);
+                    self.record_children(&children);
                     return Ok(children);
                 }
                 Err(ZkError::NoNode) => return Ok(Vec::new()),
-                Err(ZkError::Ambiguous(_)) => self.again().await?,
-                Err(fault) => return Err(refused(fault)),
+                Err(ZkError::Ambiguous(_)) => self.pause_before_retry().await?,
+                Err(fault) => return Err(definite_error(fault)),
             }
         }
     }
@@ -237,8 +250,8 @@ impl<L: ZkClient> NodeAttempt<L> {
     /// # Errors
     /// The session was given up. Its client library may have died, and then all operations would fail like this for
     /// ever. The server removes the nodes with the session, and nobody here acts under it any more.
-    pub async fn again(&self) -> Result<(), GrantError> {
-        if self.live.over.is_cancelled() {
+    pub async fn pause_before_retry(&self) -> Result<(), GrantError> {
+        if self.live.ended.is_cancelled() {
             return Err(GrantError::Lost);
         }
         sleep(RETRY_PAUSE).await;
@@ -246,7 +259,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// Returns when no node of this attempt is there, calling `gone` with the key's parent, or when the session is over.
-    pub async fn watch_own(&self, gone: &impl Fn(&str)) {
+    pub async fn watch_own_node(&self, gone: &impl Fn(&str)) {
         loop {
             let children = match self.list().await {
                 Ok(children) => children,
@@ -258,11 +271,11 @@ impl<L: ZkClient> NodeAttempt<L> {
                 }
             };
             failpoint::pass("while_watching");
-            let Some(own) = self.line.made_by(&children, self.guid).first().map(|name| self.path(name))
+            let Some(own) = self.layout.nodes_of(&children, self.guid).first().map(|name| self.path(name))
             else {
                 return gone(&self.parent);
             };
-            match self.live.link.watch(&own).await {
+            match self.live.client.watch(&own).await {
                 Ok(changed) => changed.await,
                 Err(ZkError::NoNode | ZkError::Ambiguous(_)) => sleep(RETRY_PAUSE).await,
                 Err(ZkError::SessionEnded) => return,
@@ -271,14 +284,14 @@ impl<L: ZkClient> NodeAttempt<L> {
         }
     }
 
-    fn shown(&self, path: &str) -> String {
-        self.live.paths.shown(path)
+    fn display_path(&self, path: &str) -> String {
+        self.live.paths.display_path(path)
     }
 }
 
 impl<L> Drop for NodeAttempt<L> {
     fn drop(&mut self) {
-        self.live.registry.parents.parts(self.mark);
+        self.live.registry.parents.remove_attempt(self.mark);
     }
 }
 
@@ -299,7 +312,7 @@ pub const CREATE_ROUNDS: usize = 16;
 pub const PATIENT_ROUNDS: usize = 4;
 
 /// A definite refusal of the server.
-pub fn refused(fault: ZkError) -> GrantError {
+pub fn definite_error(fault: ZkError) -> GrantError {
     match fault {
         ZkError::SessionEnded => GrantError::Lost,
         other => GrantError::Service(other.to_string()),

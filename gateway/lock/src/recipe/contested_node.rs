@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::Attempt,
-    candidate::{NodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, refused},
+    candidate::{NodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, definite_error},
     made::CreateTracker,
     registered::RegistryGuard,
     saying,
@@ -52,8 +52,8 @@ impl<L: ZkClient> ContestedNode<L> {
     /// The node of the attempt that stands in `line`. `longest`: bytes of its longest path. May wait for room.
     pub(super) async fn begin(line: &Attempt<L>, longest: usize, writes: u8) -> Result<Self, GrantError> {
         let NodeAttempt { live, guid, .. } = &line.candidate;
-        let registered = RegistryGuard::enter(live, longest).await?;
-        let says = saying::of(&live.member, *guid);
+        let registered = RegistryGuard::register(live, longest).await?;
+        let says = saying::encode(&live.member, *guid);
         let path = RefCell::new("".into());
         Ok(Self { live: live.clone(), path, says, writes, made: CreateTracker::default(), registered })
     }
@@ -68,19 +68,19 @@ impl<L: ZkClient> ContestedNode<L> {
     /// After a lost answer the transaction is sent again. If the first one was done, the second one finds a node with
     /// our data. No try can take effect once our place in line is gone. So before a node at another path is tried, the
     /// result of this one is known.
-    pub(super) async fn make(
+    pub(super) async fn try_create(
         &self,
         candidate: &NodeAttempt<L>,
         path: &str,
         first: MultiOp<'_>,
     ) -> Result<CreateOutcome, GrantError> {
-        let (link, says) = (&self.live.link, self.says.as_bytes());
+        let (link, says) = (&self.live.client, self.says.as_bytes());
         let create = MultiOp::Create { path, data: says, kind: NodeKind::Ephemeral };
         let writes = (0..self.writes).map(|_| MultiOp::Set { path, data: says });
         let steps: Vec<_> = [first, create].into_iter().chain(writes).collect();
         self.path.replace(path.into());
         loop {
-            self.made.sending(self.live.memory.highest());
+            self.made.record_sent(self.live.token_history.highest());
             let made = link.commit(&steps);
             // Servers before 3.9 leave the czxid out of the answer to a create in a transaction, so it is read directly
             // after.
@@ -89,7 +89,7 @@ impl<L: ZkClient> ContestedNode<L> {
             let (made, read) = tokio::join!(made, read);
             match made {
                 Ok(_) | Err(MultiError { step: Some(1), fault: ZkError::NodeExists }) => {
-                    if let Some(tried) = self.whose(candidate, read).await? {
+                    if let Some(tried) = self.identify_owner(candidate, read).await? {
                         return Ok(tried);
                     }
                 }
@@ -97,14 +97,16 @@ impl<L: ZkClient> ContestedNode<L> {
                 Err(MultiError { step: Some(1), fault: ZkError::NoNode }) => {
                     return Ok(CreateOutcome::NoParent);
                 }
-                Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => candidate.again().await?,
-                Err(MultiError { fault, .. }) => return Err(refused(fault)),
+                Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                    candidate.pause_before_retry().await?
+                }
+                Err(MultiError { fault, .. }) => return Err(definite_error(fault)),
             }
         }
     }
 
     /// Tells the owner from the read that followed the try. `None`: not known, try again.
-    async fn whose(
+    async fn identify_owner(
         &self,
         candidate: &NodeAttempt<L>,
         read: Result<(Vec<u8>, NodeStat), ZkError>,
@@ -113,25 +115,25 @@ impl<L: ZkClient> ContestedNode<L> {
             Ok(read) => read,
             // The node has gone since, whoever made it.
             Err(ZkError::NoNode) => return Ok(Some(CreateOutcome::Taken(None))),
-            Err(ZkError::Ambiguous(_)) => return candidate.again().await.map(|()| None),
-            Err(fault) => return Err(refused(fault)),
+            Err(ZkError::Ambiguous(_)) => return candidate.pause_before_retry().await.map(|()| None),
+            Err(fault) => return Err(definite_error(fault)),
         };
         if says == self.says.as_bytes() {
-            self.made.named(&seen.czxid);
+            self.made.record_names(&seen.czxid);
             return Ok(Some(CreateOutcome::Ours(seen)));
         }
-        self.made.nothing();
+        self.made.clear();
         Ok(Some(CreateOutcome::Taken(Some(seen.owner))))
     }
 
     /// E of the token that this node makes.
     pub(super) fn epoch(&self, seen: NodeStat) -> Result<u64, GrantError> {
-        if seen.owner != self.live.link.id() {
+        if seen.owner != self.live.client.id() {
             // Another session owns the node, so our proof says nothing of it, and this session is given up.
-            self.live.over.cancel();
+            self.live.ended.cancel();
             return Err(GrantError::Lost);
         }
-        let before = self.made.before().expect("a node that was found is one whose create was sent");
+        let before = self.made.highest_before().expect("a node that was found is one whose create was sent");
         self.live.epoch(seen.czxid, before)
     }
 
@@ -141,26 +143,26 @@ impl<L: ZkClient> ContestedNode<L> {
             Some(czxid) => seen.czxid == czxid,
             None => says == self.says.as_bytes(),
         };
-        told && seen.owner == self.live.link.id()
+        told && seen.owner == self.live.client.id()
     }
 
     /// Returns when neither the node nor our place in line is left, or the session is over. `place`: the path of our
     /// place in line, if the node was ever tried.
     pub(super) async fn clear(&self, line: &Attempt<L>, place: Option<&str>) {
         if let (Some(place), true) = (place, self.made.may_exist()) {
-            self.give_back(line, place).await;
+            self.remove_with_place(line, place).await;
         }
         line.clear().await;
         // Without our place in line, no create of ours can take effect any more.
         if self.made.may_exist() {
-            self.remove_ours(&line.candidate).await;
+            self.remove_own_node(&line.candidate).await;
         }
-        self.made.nothing();
+        self.made.clear();
     }
 
     /// Removes node and place in one transaction, if both are as we left them. A repeated transaction finds the place
     /// gone, and changes nothing.
-    async fn give_back(&self, line: &Attempt<L>, place: &str) {
+    async fn remove_with_place(&self, line: &Attempt<L>, place: &str) {
         let (live, candidate, path) = (&self.live, &line.candidate, self.path());
         let node = MultiOp::Delete { path: &path, version: Some(self.writes.into()) };
         let own = MultiOp::Delete { path: place, version: None };
@@ -170,25 +172,25 @@ impl<L: ZkClient> ContestedNode<L> {
         while !live.registry.is_closing() {
             let last = candidate.is_alone();
             let steps = if last { &steps[..] } else { &steps[..2] };
-            match live.link.commit(steps).await {
+            match live.client.commit(steps).await {
                 Ok(_) => {
-                    candidate.has_left(last);
-                    line.was_removed();
-                    return self.made.nothing();
+                    candidate.record_removed(last);
+                    line.mark_removed();
+                    return self.made.clear();
                 }
-                Err(MultiError { step: Some(2), .. }) => candidate.others_came(),
+                Err(MultiError { step: Some(2), .. }) => candidate.mark_contended(),
                 // A stranger removed one of them, or our first try was done: the caller checks each by itself.
                 Err(MultiError {
                     fault: ZkError::NoNode | ZkError::BadVersion | ZkError::SessionEnded,
                     ..
                 }) => return,
                 Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
-                    if candidate.again().await.is_err() {
+                    if candidate.pause_before_retry().await.is_err() {
                         return;
                     }
                 }
                 Err(MultiError { fault, .. }) => {
-                    warn!(%fault, path = live.paths.shown(&path), "lock node not removed yet");
+                    warn!(%fault, path = live.paths.display_path(&path), "lock node not removed yet");
                     sleep(REFUSED_PAUSE).await;
                 }
             }
@@ -196,14 +198,14 @@ impl<L: ZkClient> ContestedNode<L> {
     }
 
     /// Reads the node before each delete: only our own node is removed, and only in the version that was read.
-    async fn remove_ours(&self, candidate: &NodeAttempt<L>) {
+    async fn remove_own_node(&self, candidate: &NodeAttempt<L>) {
         let (live, path) = (&self.live, self.path());
         while !live.registry.is_closing() {
-            let (synced, read) = (live.link.sync(&path), live.link.data(&path));
+            let (synced, read) = (live.client.sync(&path), live.client.data(&path));
             let fault = match tokio::join!(synced, read) {
                 (Ok(()), Ok((says, seen))) if self.is_ours(&says, seen) => {
                     let steps = [MultiOp::Delete { path: &path, version: Some(seen.version) }];
-                    match live.link.commit(&steps).await {
+                    match live.client.commit(&steps).await {
                         Ok(_) | Err(MultiError { fault: ZkError::NoNode, .. }) => return,
                         Err(MultiError { fault, .. }) => fault,
                     }
@@ -215,12 +217,12 @@ impl<L: ZkClient> ContestedNode<L> {
             match fault {
                 ZkError::SessionEnded => return,
                 ZkError::Ambiguous(_) | ZkError::BadVersion => {
-                    if candidate.again().await.is_err() {
+                    if candidate.pause_before_retry().await.is_err() {
                         return;
                     }
                 }
                 fault => {
-                    debug!(%fault, path = live.paths.shown(&path), "looking again for what is left");
+                    debug!(%fault, path = live.paths.display_path(&path), "looking again for what is left");
                     sleep(REFUSED_PAUSE).await;
                 }
             }
@@ -232,7 +234,7 @@ impl<L: ZkClient> Drop for ContestedNode<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the node may still hold.
-            self.registered.stays();
+            self.registered.retain();
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{
-    candidate::{NodeAttempt, REFUSED_PAUSE, refused},
+    candidate::{NodeAttempt, REFUSED_PAUSE, definite_error},
     grant::{AttemptObserver, LockAttemptError},
     grant_record::{GrantRecord, Parting},
     layout::Rank,
@@ -63,11 +63,11 @@ struct ReadRecord {
 }
 
 impl DelayedHandover {
-    pub(super) fn by(delay: Duration) -> Self {
+    pub(super) fn with_delay(delay: Duration) -> Self {
         Self::new(Some(delay))
     }
 
-    pub(super) fn sending_nothing() -> Self {
+    pub(super) fn without_requests() -> Self {
         Self::new(None)
     }
 
@@ -87,21 +87,21 @@ impl DelayedHandover {
         let live = &held.first().expect("at least one key").candidate.live;
         let mut found = Vec::with_capacity(held.len());
         for one in held {
-            found.push(read(one).await?);
+            found.push(read_record(one).await?);
         }
         failpoint::pass("before_grant_record");
-        let owed = found.iter().filter_map(|found| found.record.owes()).max();
+        let owed = found.iter().filter_map(|found| found.record.required_delay()).max();
         // Includes the delay that earlier holders left: if we end before we have waited, the next holder sees only our
         // record.
         let delay = self.delay.max(owed).unwrap_or_default();
         if self.delay.is_some() {
-            write(held, &found, &GrantRecord::held(epoch, delay)).await?;
+            write_record(held, &found, &GrantRecord::held(epoch, delay)).await?;
         }
         self.nodes.replace(held.iter().map(|one| one.name.to_owned()).collect());
         if owed.is_some() {
-            sit_out(live, live.clock.now() + delay, caller).await?;
+            wait_out_delay(live, live.clock.now() + delay, caller).await?;
             for HolderNode { candidate, name } in held {
-                if candidate.line.rank(&candidate.list().await?, name) != Rank::First {
+                if candidate.layout.rank(&candidate.list().await?, name) != Rank::First {
                     return Err(GrantError::Lost.into());
                 }
             }
@@ -111,43 +111,43 @@ impl DelayedHandover {
     }
 
     /// From here on a request may be sent whose end is not known.
-    pub(super) fn in_use(&self) {
+    pub(super) fn mark_in_use(&self) {
         self.known.set(false);
     }
 
     /// All requests that were sent are over.
-    pub(super) fn all_known(&self) {
+    pub(super) fn mark_all_known(&self) {
         self.known.set(true);
     }
 
     /// Whether our nodes hold and the next holder need not wait.
-    pub(super) fn leaves_clean(&self) -> bool {
+    pub(super) fn can_leave_clean(&self) -> bool {
         self.took_over.get() && self.known.get()
     }
 
     /// The names of the nodes that hold, in the order of the places.
-    pub(super) fn nodes(&self) -> Vec<String> {
+    pub(super) fn node_names(&self) -> Vec<String> {
         self.nodes.borrow().clone()
     }
 
     /// The record says nothing of us any more.
-    pub(super) fn left(&self) {
+    pub(super) fn reset(&self) {
         self.took_over.set(false);
     }
 }
 
 /// Reads the record of a key that our node holds.
-async fn read<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord, GrantError> {
+async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord, GrantError> {
     let NodeAttempt { live, parent, .. } = held.candidate;
     loop {
-        let (data, seen) = match live.link.data(parent).await {
+        let (data, seen) = match live.client.data(parent).await {
             Ok(read) => read,
             Err(ZkError::NoNode) => return Err(GrantError::Lost),
             Err(ZkError::Ambiguous(_)) => {
-                held.candidate.again().await?;
+                held.candidate.pause_before_retry().await?;
                 continue;
             }
-            Err(fault) => return Err(refused(fault)),
+            Err(fault) => return Err(definite_error(fault)),
         };
         return match GrantRecord::parse(&data) {
             Ok(Some(record)) => Ok(ReadRecord { record, version: seen.version }),
@@ -155,7 +155,7 @@ async fn read<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord, Grant
             // it and begin again; if we are the last to leave, it goes with us.
             Ok(None) => Err(GrantError::Lost),
             Err(why) => {
-                let path = shown::path(&live.paths.locks(), parent);
+                let path = shown::redact_path(&live.paths.locks(), parent);
                 Err(GrantError::Service(format!("{path}: {why}")))
             }
         };
@@ -163,12 +163,12 @@ async fn read<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord, Grant
 }
 
 /// Writes `held` into all parents in one transaction, which fails if one of our nodes is gone.
-async fn write<L: ZkClient>(
+async fn write_record<L: ZkClient>(
     held: &[HolderNode<'_, L>],
     found: &[ReadRecord],
     record: &GrantRecord,
 ) -> Result<(), GrantError> {
-    let (data, first) = (record.bytes(), held.first().expect("at least one key").candidate);
+    let (data, first) = (record.to_bytes(), held.first().expect("at least one key").candidate);
     let own: Vec<_> = held.iter().map(|one| one.candidate.path(one.name)).collect();
     let places = held.iter().zip(found).zip(&own);
     let steps: Vec<_> = places
@@ -182,7 +182,7 @@ async fn write<L: ZkClient>(
         })
         .collect();
     loop {
-        match first.live.link.commit(&steps).await {
+        match first.live.client.commit(&steps).await {
             Ok(_) => return Ok(()),
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
                 // This only tells whether our write was done; the record of the last holder was read before.
@@ -194,7 +194,7 @@ async fn write<L: ZkClient>(
             Err(MultiError { fault: ZkError::NoNode | ZkError::BadVersion, .. }) => {
                 return Err(GrantError::Lost);
             }
-            Err(MultiError { fault, .. }) => return Err(refused(fault)),
+            Err(MultiError { fault, .. }) => return Err(definite_error(fault)),
         }
     }
 }
@@ -202,29 +202,29 @@ async fn write<L: ZkClient>(
 /// Whether our write was done, after a lost answer. If it was not, it never will be, as with a create.
 async fn is_written<L: ZkClient>(first: &NodeAttempt<L>, record: &GrantRecord) -> Result<bool, GrantError> {
     loop {
-        first.again().await?;
-        let (synced, data) = (first.live.link.sync(&first.parent), first.live.link.data(&first.parent));
+        first.pause_before_retry().await?;
+        let (synced, data) = (first.live.client.sync(&first.parent), first.live.client.data(&first.parent));
         match tokio::join!(synced, data) {
             (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) => {}
-            (Ok(()), Ok((data, _))) => return Ok(data == record.bytes()),
+            (Ok(()), Ok((data, _))) => return Ok(data == record.to_bytes()),
             (_, Err(ZkError::NoNode)) => return Err(GrantError::Lost),
-            (Err(fault), _) | (_, Err(fault)) => return Err(refused(fault)),
+            (Err(fault), _) | (_, Err(fault)) => return Err(definite_error(fault)),
         }
     }
 }
 
 /// Waits until `until`, which is reckoned by our own clock from our own grant: no earlier holder sends after that.
-async fn sit_out<L: ZkClient>(
+async fn wait_out_delay<L: ZkClient>(
     live: &ActiveSession<L>,
     until: BootInstant,
     caller: &mut impl AttemptObserver,
 ) -> Result<(), GrantError> {
     let rest = until.since(live.clock.now());
     info!(rest = %HumanDuration(rest), "the last holder left without a word: its delay is sat out");
-    caller.rests(until);
-    let sitting = live.metrics.delays.begins(rest);
+    caller.on_delay(until);
+    let sitting = live.metrics.delays.start_wait(rest);
     let mut end = DelayOutcome::Interrupted;
-    while !live.over.is_cancelled() && !live.registry.is_closing() {
+    while !live.ended.is_cancelled() && !live.registry.is_closing() {
         let rest = until.since(live.clock.now());
         if rest.is_zero() {
             end = DelayOutcome::WaitedOut;
@@ -232,12 +232,12 @@ async fn sit_out<L: ZkClient>(
         }
         tokio::select! {
             () = sleep(rest) => {}
-            () = live.over.cancelled() => {}
-            () = live.registry.closes() => {}
+            () = live.ended.cancelled() => {}
+            () = live.registry.wait_closing() => {}
         }
     }
     drop(sitting);
-    live.metrics.delays.ended(end);
+    live.metrics.delays.record_end(end);
     match end {
         DelayOutcome::WaitedOut => Ok(()),
         DelayOutcome::Interrupted => Err(GrantError::Lost),
@@ -250,9 +250,9 @@ async fn sit_out<L: ZkClient>(
 ///
 /// This is one transaction that does nothing if our node is gone, because then somebody else may hold. So it is safe to
 /// send it again after a lost answer, and a parent that others have made since is not touched.
-pub(super) async fn leave<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
+pub(super) async fn leave_clean<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
     let NodeAttempt { live, parent, .. } = candidate;
-    let (path, clean) = (candidate.path(name), GrantRecord::clean().bytes());
+    let (path, clean) = (candidate.path(name), GrantRecord::clean().to_bytes());
     loop {
         let last = candidate.is_alone();
         let after = if last {
@@ -262,10 +262,10 @@ pub(super) async fn leave<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
         };
         let steps = [MultiOp::Delete { path: &path, version: None }, after];
         failpoint::pass("before_leaving_clean");
-        match live.link.commit(&steps).await {
+        match live.client.commit(&steps).await {
             Ok(_) => {
                 if last {
-                    live.registry.parents.is_gone(parent);
+                    live.registry.parents.mark_absent(parent);
                 }
                 return;
             }
@@ -273,14 +273,16 @@ pub(super) async fn leave<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
                 MultiError { fault: ZkError::SessionEnded, .. }
                 | MultiError { step: Some(0), fault: ZkError::NoNode },
             ) => return,
-            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => match candidate.again().await {
-                Ok(()) => {}
-                Err(_over) => return,
-            },
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                match candidate.pause_before_retry().await {
+                    Ok(()) => {}
+                    Err(_over) => return,
+                }
+            }
             // Somebody has come since.
-            Err(MultiError { step: Some(1), .. }) if last => candidate.others_came(),
+            Err(MultiError { step: Some(1), .. }) if last => candidate.mark_contended(),
             Err(MultiError { fault, .. }) => {
-                warn!(%fault, path = shown::path(&live.paths.locks(), &path), "lock node not removed yet");
+                warn!(%fault, path = shown::redact_path(&live.paths.locks(), &path), "lock node not removed yet");
                 sleep(REFUSED_PAUSE).await;
             }
         }
@@ -288,11 +290,11 @@ pub(super) async fn leave<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
 }
 
 /// Reads the grant record for display; `None` if there is none.
-pub async fn look<L: ZkClient>(
+pub async fn read_if_present<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
 ) -> Result<Option<GrantRecord>, ZkError> {
-    match live.link.data(parent).await {
+    match live.client.data(parent).await {
         Ok((data, _)) => Ok(GrantRecord::parse(&data).ok().flatten()),
         Err(ZkError::NoNode) => Ok(None),
         Err(fault) => Err(fault),
@@ -312,16 +314,16 @@ mod tests {
 
     #[test]
     fn an_attempt_leaves_in_order_once_and_only_if_it_has_taken_over_and_all_is_over() {
-        let delayed = DelayedHandover::by(Duration::from_secs(1));
-        assert!(!delayed.leaves_clean(), "it has taken nothing over");
+        let delayed = DelayedHandover::with_delay(Duration::from_secs(1));
+        assert!(!delayed.can_leave_clean(), "it has taken nothing over");
         delayed.took_over.set(true);
-        assert!(delayed.leaves_clean(), "nothing was sent");
-        delayed.in_use();
-        assert!(!delayed.leaves_clean());
-        delayed.all_known();
-        assert!(delayed.leaves_clean());
-        delayed.left();
-        assert!(!delayed.leaves_clean(), "the record is another one's now");
+        assert!(delayed.can_leave_clean(), "nothing was sent");
+        delayed.mark_in_use();
+        assert!(!delayed.can_leave_clean());
+        delayed.mark_all_known();
+        assert!(delayed.can_leave_clean());
+        delayed.reset();
+        assert!(!delayed.can_leave_clean(), "the record is another one's now");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::{
     attempt::Attempt,
-    candidate::{CREATE_ROUNDS, NodeAttempt, REFUSED_PAUSE, refused},
+    candidate::{CREATE_ROUNDS, NodeAttempt, REFUSED_PAUSE, definite_error},
     contested_node::{ContestedNode, CreateOutcome},
     foreign_parent,
     grant::{AttemptObserver, Grant, LockAttemptError},
@@ -48,7 +48,8 @@ impl<L: ZkClient> ExclusiveNode<L> {
         key: &ResourceKey,
         path: &str,
     ) -> Result<Self, GrantError> {
-        let line = Attempt::begin(live, key, &LockSite::Native, Mode::Exclusive).await?.towards(path);
+        let line =
+            Attempt::begin(live, key, &LockSite::Native, Mode::Exclusive).await?.for_exclusive_node(path);
         let node = ContestedNode::begin(&line, path.len(), WRITES).await?;
         Ok(Self { line, place: OnceCell::new(), path: path.to_owned(), node })
     }
@@ -57,7 +58,7 @@ impl<L: ZkClient> ExclusiveNode<L> {
         &self.line.candidate
     }
 
-    fn live(&self) -> &ActiveSession<L> {
+    fn session(&self) -> &ActiveSession<L> {
         &self.candidate().live
     }
 
@@ -67,59 +68,63 @@ impl<L: ZkClient> ExclusiveNode<L> {
         let place = self.place.get_or_init(|| first.nodes.concat());
         let mut contended = first.contended;
         let seen = loop {
-            if let Some(seen) = self.make(place).await? {
+            if let Some(seen) = self.try_create(place).await? {
                 break seen;
             }
             contended = true;
-            self.wait(caller).await?;
+            self.wait_released(caller).await?;
         };
         let epoch = self.node.epoch(seen)?;
-        self.candidate().proven(caller).await?;
-        let evidence = Arc::new(LockValidity::of(self.live().proof.clone()));
+        self.candidate().wait_proven(caller).await?;
+        let evidence = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
         let nodes = [place.clone(), self.path.clone()].into();
-        Ok(Grant { epoch, sequence: 0, permit: None, evidence, nodes, contended })
+        Ok(Grant { epoch, sequence: 0, permit: None, validity: evidence, nodes, contended })
     }
 
     /// `None`: somebody else has the node.
-    async fn make(&self, place: &str) -> Result<Option<NodeStat>, GrantError> {
+    async fn try_create(&self, place: &str) -> Result<Option<NodeStat>, GrantError> {
         for _ in 0..=CREATE_ROUNDS {
             let first = MultiOp::Check { path: place, version: ANY_VERSION };
-            match self.node.make(self.candidate(), &self.path, first).await? {
+            match self.node.try_create(self.candidate(), &self.path, first).await? {
                 CreateOutcome::Ours(seen) => return Ok(Some(seen)),
                 CreateOutcome::Taken(Some(owner)) if KEPT_WITHOUT_SESSION.contains(&owner) => {
                     return Err(GrantError::Service(NO_LOCK.into()));
                 }
                 CreateOutcome::Taken(_) => return Ok(None),
                 CreateOutcome::NoParent => {
-                    let made =
-                        foreign_parent::make(self.live(), above(&self.path), NodeKind::Persistent).await;
-                    made.map_err(refused)?;
+                    let made = foreign_parent::create_levels(
+                        self.session(),
+                        parent_path(&self.path),
+                        NodeKind::Persistent,
+                    )
+                    .await;
+                    made.map_err(definite_error)?;
                 }
             }
         }
-        Err(refused(ZkError::NoNode))
+        Err(definite_error(ZkError::NoNode))
     }
 
     /// Returns when the other owner's node may be gone.
-    async fn wait(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
-        caller.behind()?;
+    async fn wait_released(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
+        caller.on_waiting()?;
         failpoint::pass("while_waiting");
-        match self.live().link.watch(&self.path).await {
+        match self.session().client.watch(&self.path).await {
             Ok(changed) => tokio::select! {
                 () = changed => {}
-                () = caller.gone() => {}
-                () = self.live().over.cancelled() => return Err(GrantError::Lost.into()),
+                () = caller.closed() => {}
+                () = self.session().ended.cancelled() => return Err(GrantError::Lost.into()),
             },
             Err(ZkError::NoNode) => {}
-            Err(ZkError::Ambiguous(_)) => self.candidate().again().await?,
-            Err(fault) => return Err(refused(fault).into()),
+            Err(ZkError::Ambiguous(_)) => self.candidate().pause_before_retry().await?,
+            Err(fault) => return Err(definite_error(fault).into()),
         }
-        if caller.is_gone() { Err(LockAttemptError::CallerGone) } else { Ok(()) }
+        if caller.is_closed() { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 
     /// Returns when the node is not ours any more, calling `gone` with its path, or when the session is over.
-    pub async fn watch_own(&self, gone: &impl Fn(&str)) {
-        let link = &self.live().link;
+    pub async fn watch_own_node(&self, gone: &impl Fn(&str)) {
+        let link = &self.session().client;
         loop {
             let (watched, read) = (link.watch(&self.path), link.data(&self.path));
             let (watched, read) = tokio::join!(watched, read);
@@ -127,7 +132,7 @@ impl<L: ZkClient> ExclusiveNode<L> {
             match (watched, read) {
                 (Err(ZkError::SessionEnded), _) | (_, Err(ZkError::SessionEnded)) => return,
                 (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) => {
-                    if self.candidate().again().await.is_err() {
+                    if self.candidate().pause_before_retry().await.is_err() {
                         return;
                     }
                 }
@@ -156,6 +161,6 @@ const ANY_VERSION: i32 = -1;
 const KEPT_WITHOUT_SESSION: [i64; 2] = [0, i64::MIN];
 
 /// The path of the node above.
-fn above(path: &str) -> &str {
+fn parent_path(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(above, _)| above)
 }

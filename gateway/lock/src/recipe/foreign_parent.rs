@@ -12,7 +12,7 @@ use crate::session::{
 };
 
 /// The kind of parent that the programs of this line make.
-pub(super) fn kind(line: NodeLayout) -> NodeKind {
+pub(super) fn parent_kind(line: NodeLayout) -> NodeKind {
     match line {
         NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => NodeKind::Container,
         NodeLayout::Native | NodeLayout::Permits(_) | NodeLayout::Kazoo => NodeKind::Persistent,
@@ -21,7 +21,7 @@ pub(super) fn kind(line: NodeLayout) -> NodeKind {
 
 /// Makes all missing levels. They get the ACL of the node above them: ZooKeeper inherits no ACLs, and the ACL of our
 /// own nodes would keep the other programs out.
-pub(super) async fn make<L: ZkClient>(
+pub(super) async fn create_levels<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     kind: NodeKind,
@@ -31,7 +31,7 @@ pub(super) async fn make<L: ZkClient>(
     // Looks from the bottom up: a create on an upper level may be denied although that level exists.
     let mut there = levels.len();
     while there > 0 {
-        match live.link.seen(levels[there - 1]).await {
+        match live.client.stat(levels[there - 1]).await {
             Ok(Some(_)) => break,
             Ok(None) => there -= 1,
             // The next round finds out.
@@ -41,7 +41,7 @@ pub(super) async fn make<L: ZkClient>(
     }
     let mut above = if there == 0 { "/" } else { levels[there - 1] };
     for level in &levels[there..] {
-        match live.link.create_like(level, above, kind).await {
+        match live.client.create_with_acl_of(level, above, kind).await {
             Ok(()) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => above = level,
             // Removed again meanwhile; the next round finds out.
             Err(ZkError::NoNode) => return Ok(()),

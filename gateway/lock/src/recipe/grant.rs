@@ -16,7 +16,7 @@ pub struct Grant {
     pub sequence: u32,
     /// The permit that was granted, where the key has several.
     pub permit: Option<Permit>,
-    pub evidence: Arc<LockValidity>,
+    pub validity: Arc<LockValidity>,
     /// Paths of the lock nodes, one per key.
     pub nodes: Arc<[String]>,
     /// Whether another contender stood before us.
@@ -39,32 +39,32 @@ impl From<GrantError> for LockAttemptError {
 
 /// The callers that wait for an attempt.
 pub trait AttemptObserver {
-    fn is_gone(&self) -> bool;
+    fn is_closed(&self) -> bool;
     /// Returns when nobody wants the lock any more.
-    fn gone(&mut self) -> impl Future<Output = ()>;
+    fn closed(&mut self) -> impl Future<Output = ()>;
     /// Another holder is before us: callers that do not wait leave here.
-    fn behind(&mut self) -> Result<(), LockAttemptError>;
+    fn on_waiting(&mut self) -> Result<(), LockAttemptError>;
 
     /// So many nodes stand before ours.
-    fn stands_behind(&mut self, _nodes: usize) {}
+    fn on_position(&mut self, _nodes: usize) {}
 
     /// Nobody else holds, but the grant has to wait for a delay until then. Callers that do not wait leave here; the
     /// attempt goes on.
-    fn rests(&mut self, _until: BootInstant) {}
+    fn on_delay(&mut self, _until: BootInstant) {}
 
     /// Whether a caller may be sent on to the holder's gateway, and does not know it yet. Each question is answered
     /// once, by [`Caller::way`].
-    fn asks_the_way(&mut self) -> bool {
+    fn wants_forwarding(&mut self) -> bool {
         false
     }
 
     /// The answer to [`Caller::asks_the_way`]; `None` if there is no gateway to send the caller to.
-    fn way(&mut self, _: Option<HolderRoute>) -> Result<(), LockAttemptError> {
+    fn on_holder_route(&mut self, _: Option<HolderRoute>) -> Result<(), LockAttemptError> {
         Ok(())
     }
 
     /// Returns when a caller came or went.
-    fn stirred(&mut self) -> impl Future<Output = ()> {
-        self.gone()
+    fn changed(&mut self) -> impl Future<Output = ()> {
+        self.closed()
     }
 }

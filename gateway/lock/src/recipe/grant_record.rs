@@ -55,11 +55,11 @@ impl GrantRecord {
     }
 
     /// How long the next holder has to wait at least; `None` where it need not.
-    pub fn owes(&self) -> Option<Duration> {
+    pub fn required_delay(&self) -> Option<Duration> {
         (self.state == Parting::Held).then_some(Duration::from_millis(self.delay_ms))
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("plain fields serialise")
     }
 
@@ -92,9 +92,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read_back_and_only_what_is_held_owes_a_delay() {
         let held = GrantRecord::held(7, Duration::from_micros(1500));
-        assert_eq!(GrantRecord::parse(&held.bytes()), Ok(Some(held.clone())));
-        assert_eq!(held.owes(), Some(Duration::from_millis(2)), "never shorter");
-        assert_eq!(GrantRecord::clean().owes(), None);
+        assert_eq!(GrantRecord::parse(&held.to_bytes()), Ok(Some(held.clone())));
+        assert_eq!(held.required_delay(), Some(Duration::from_millis(2)), "never shorter");
+        assert_eq!(GrantRecord::clean().required_delay(), None);
         assert_eq!(GrantRecord::parse(b""), Ok(None));
     }
 

@@ -7,7 +7,7 @@ use fencegate_process::randomness::Guid;
 use futures_util::future::join_all;
 use tracing::{debug, warn};
 
-use super::{candidate::UNWRITTEN_VERSION, layout::guid_of, saying};
+use super::{candidate::UNWRITTEN_VERSION, layout::attempt_guid, saying};
 use crate::session::{
     kept_parents::RETENTION,
     link::{MultiError, MultiOp, ZkClient, ZkError},
@@ -15,25 +15,25 @@ use crate::session::{
 };
 
 /// Removes unused parents for as long as it is polled.
-pub async fn leave_unused_parents<L: ZkClient>(live: &ActiveSession<L>) -> Infallible {
+pub async fn remove_unused_parents<L: ZkClient>(live: &ActiveSession<L>) -> Infallible {
     /// Parents that are removed in one transaction.
     const AT_ONCE: usize = 64;
     loop {
         tokio::time::sleep(RETENTION / 2).await;
-        for parents in live.registry.parents.kept.unused(live.clock.now()).chunks(AT_ONCE) {
-            let steps: Vec<_> = parents.iter().map(|parent| unused(parent)).collect();
+        for parents in live.registry.parents.kept.take_unused(live.clock.now()).chunks(AT_ONCE) {
+            let steps: Vec<_> = parents.iter().map(|parent| delete_parent(parent)).collect();
             // Noted before the answer: what this session sends from now on is sent behind this.
-            parents.iter().for_each(|parent| live.registry.parents.is_gone(parent));
-            if let Err(MultiError { step: Some(_), .. }) = live.link.commit(&steps).await {
+            parents.iter().for_each(|parent| live.registry.parents.mark_absent(parent));
+            if let Err(MultiError { step: Some(_), .. }) = live.client.commit(&steps).await {
                 // Somebody uses one of them, or has removed it.
-                drop(join_all(steps.iter().map(|step| live.link.commit(std::slice::from_ref(step)))).await);
+                drop(join_all(steps.iter().map(|step| live.client.commit(std::slice::from_ref(step)))).await);
             }
         }
     }
 }
 
 /// The server refuses this if anything is below the parent, or if a record was written there.
-fn unused(path: &str) -> MultiOp<'_> {
+fn delete_parent(path: &str) -> MultiOp<'_> {
     MultiOp::Delete { path, version: Some(UNWRITTEN_VERSION) }
 }
 
@@ -49,32 +49,33 @@ pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, period: Duration)
 /// before its create is sent, so a listed node without an entry has no owner any more.
 async fn sweep<L: ZkClient>(live: &ActiveSession<L>) {
     // Listed from `/`, because locks of other programs can lie anywhere.
-    let nodes = match live.link.ephemerals("/").await {
+    let nodes = match live.client.ephemerals("/").await {
         Ok(nodes) => nodes,
         Err(fault) => return debug!(%fault, "nodes of this session not listed"),
     };
     for path in nodes {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_forgotten = |guid: Guid| !live.registry.contains(&guid);
-        let removed = match guid_of(name) {
-            Some(guid) if is_forgotten(guid) => live.link.delete(&path).await,
+        let removed = match attempt_guid(name) {
+            Some(guid) if is_forgotten(guid) => live.client.delete(&path).await,
             Some(_) => continue,
             // An exclusive node has a name without a GUID; our GUID is in its data.
-            None => match live.link.data(&path).await {
+            None => match live.client.data(&path).await {
                 Ok((says, seen))
-                    if seen.owner == live.link.id() && saying::attempt(&says).is_some_and(is_forgotten) =>
+                    if seen.owner == live.client.id()
+                        && saying::parse_attempt(&says).is_some_and(is_forgotten) =>
                 {
                     let steps = [MultiOp::Delete { path: &path, version: Some(seen.version) }];
-                    live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault)
+                    live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault)
                 }
                 Ok(_) | Err(_) => continue,
             },
         };
         match removed {
-            Ok(()) => warn!(path = live.paths.shown(&path), "lock node without an owner removed"),
+            Ok(()) => warn!(path = live.paths.display_path(&path), "lock node without an owner removed"),
             // Its owner has removed it since the server made the list.
             Err(ZkError::NoNode) => {}
-            Err(fault) => debug!(%fault, path = live.paths.shown(&path), "left for the next sweep"),
+            Err(fault) => debug!(%fault, path = live.paths.display_path(&path), "left for the next sweep"),
         }
     }
 }

@@ -3,7 +3,7 @@
 pub mod node_names;
 pub mod prospect;
 
-pub use node_names::{Contender, NodeLayout, guid_of, named_for, permit_of};
+pub use node_names::{Contender, NodeLayout, attempt_guid, parse_permit, permit_node_name};
 pub use prospect::QueuePosition;
 
 use fencegate_policies::plan::Mode;
@@ -16,7 +16,7 @@ const MAX_FOREIGN_SEQUENCE: u32 = (1 << 31) - (1 << 20);
 
 impl Contender<'_> {
     /// Whether both can hold the lock at the same time.
-    fn agrees_with(&self, other: &Self) -> bool {
+    fn is_compatible_with(&self, other: &Self) -> bool {
         self.mode == Mode::Shared && other.mode == Mode::Shared
     }
 }
@@ -35,22 +35,22 @@ pub enum Rank<'a> {
 
 impl NodeLayout {
     /// The last number with which a node may hold; `limit`: the one of our own layout.
-    pub fn last(self, limit: u32) -> u32 {
+    pub fn last_usable(self, limit: u32) -> u32 {
         if self.is_native() { limit } else { MAX_FOREIGN_SEQUENCE }
     }
 
     /// The rank of the node called `own`. A writer waits for whoever is directly before it, a reader for the nearest
     /// writer before it: readers that come later never overtake a waiting writer.
     pub fn rank<'a>(self, children: &'a [String], own: &str) -> Rank<'a> {
-        let Some(ours) = self.contender(own) else { return Rank::Gone };
+        let Some(ours) = self.parse_contender(own) else { return Rank::Gone };
         let mut present = false;
         let mut before: Option<Contender<'a>> = None;
-        for other in children.iter().filter_map(|name| self.contender(name)) {
+        for other in children.iter().filter_map(|name| self.parse_contender(name)) {
             if other.name == own {
                 present = true;
             } else if other.sequence <= ours.sequence
             // Two nodes have equal numbers when the server's counter sticks at 2^31 - 1. Then neither may hold.
-            && !ours.agrees_with(&other)
+            && !ours.is_compatible_with(&other)
             && before.as_ref().is_none_or(|b| b.sequence < other.sequence)
             {
                 before = Some(other);
@@ -65,64 +65,64 @@ impl NodeLayout {
 
     /// The first node, if it holds alone and may be a gateway's; `None` if readers hold together, a stranger holds, or
     /// nobody does.
-    pub fn alone(self, children: &[String]) -> Option<&str> {
+    pub fn sole_holder(self, children: &[String]) -> Option<&str> {
         if self != Self::Native {
             return None;
         }
         let lowest = children
             .iter()
-            .filter_map(|name| self.contender(name))
+            .filter_map(|name| self.parse_contender(name))
             .min_by_key(|contender| contender.sequence)?;
         let writes = lowest.mode == Mode::Exclusive && lowest.permits.is_none();
         (writes && lowest.guid.is_some()).then_some(lowest.name)
     }
 
     /// How many nodes stand before the node called `own`.
-    pub fn before(self, children: &[String], own: &str) -> usize {
-        let Some(ours) = self.contender(own) else { return 0 };
-        let others = children.iter().filter_map(|name| self.contender(name));
+    pub fn nodes_ahead(self, children: &[String], own: &str) -> usize {
+        let Some(ours) = self.parse_contender(own) else { return 0 };
+        let others = children.iter().filter_map(|name| self.parse_contender(name));
         others.filter(|other| other.name != own && other.sequence <= ours.sequence).count()
     }
 
     /// Whether there is another contender that cannot hold beside the node called `own`.
     pub fn is_contended(self, children: &[String], own: &str) -> bool {
-        let Some(ours) = self.contender(own) else { return false };
+        let Some(ours) = self.parse_contender(own) else { return false };
         children
             .iter()
-            .filter_map(|name| self.contender(name))
-            .any(|other| other.name != own && !ours.agrees_with(&other))
+            .filter_map(|name| self.parse_contender(name))
+            .any(|other| other.name != own && !ours.is_compatible_with(&other))
     }
 
     /// Whether all other contenders are writers of ours. Only such a writer may wait just to learn which gateway holds.
-    pub fn may_only_look(self, children: &[String], own: &str) -> bool {
+    pub fn has_only_own_writers(self, children: &[String], own: &str) -> bool {
         let may_look = |other: Contender| {
             other.mode == Mode::Exclusive && other.permits.is_none() && other.guid.is_some()
         };
         self == Self::Native
             && children
                 .iter()
-                .filter_map(|name| self.contender(name))
+                .filter_map(|name| self.parse_contender(name))
                 .all(|other| other.name == own || may_look(other))
     }
 
     /// Whether the key is in use with permits: the first contender asks for one, or one is taken. Then nobody may wait
     /// in this line for the key alone.
-    pub fn is_of_permits(self, children: &[String]) -> bool {
+    pub fn is_semaphore(self, children: &[String]) -> bool {
         let first = children
             .iter()
-            .filter_map(|name| self.contender(name))
+            .filter_map(|name| self.parse_contender(name))
             .min_by_key(|contender| contender.sequence);
         self == Self::Native
             && (first.is_some_and(|first| first.permits.is_some())
-                || children.iter().any(|name| permit_of(name).is_some()))
+                || children.iter().any(|name| parse_permit(name).is_some()))
     }
 
     /// The nodes that an attempt made, lowest first. There can be more than one, because the client library may repeat
     /// a create.
-    pub fn made_by(self, children: &[String], guid: Guid) -> Vec<&str> {
+    pub fn nodes_of(self, children: &[String], guid: Guid) -> Vec<&str> {
         let mut own: Vec<_> = children
             .iter()
-            .filter_map(|name| self.contender(name))
+            .filter_map(|name| self.parse_contender(name))
             .filter(|one| one.guid == Some(guid))
             .collect();
         own.sort_by_key(|one| one.sequence);
@@ -139,11 +139,11 @@ mod tests {
     use fencegate_process::randomness::SystemRandomness;
 
     fn writer(sequence: u32) -> String {
-        format!("{}{sequence:010}", LINE.requested(Guid::new(&SystemRandomness), Mode::Exclusive))
+        format!("{}{sequence:010}", LINE.requested_name(Guid::new(&SystemRandomness), Mode::Exclusive))
     }
 
     fn reader(sequence: u32) -> String {
-        format!("{}{sequence:010}", LINE.requested(Guid::new(&SystemRandomness), Mode::Shared))
+        format!("{}{sequence:010}", LINE.requested_name(Guid::new(&SystemRandomness), Mode::Shared))
     }
 
     #[test]
@@ -162,16 +162,19 @@ mod tests {
         let mixed = [reader(1), writer(2)];
         assert!(LINE.is_contended(&mixed, &mixed[0]) && LINE.is_contended(&mixed, &mixed[1]));
         assert!(!LINE.is_contended(&mixed[1..], &mixed[1]));
-        assert!(LINE.may_only_look(&[writer(1), writer(2)], "") && !LINE.may_only_look(&mixed, &mixed[1]));
+        assert!(
+            LINE.has_only_own_writers(&[writer(1), writer(2)], "")
+                && !LINE.has_only_own_writers(&mixed, &mixed[1])
+        );
     }
 
     #[test]
     fn a_writer_of_ours_that_is_lowest_holds_alone() {
         let nodes = [writer(7), reader(9), writer(3)];
-        assert_eq!(LINE.alone(&nodes), Some(nodes[2].as_str()));
-        assert_eq!(LINE.alone(&[reader(1), writer(2)]), None);
-        assert_eq!(LINE.alone(&["_c_1-lock-0000000001".to_owned(), writer(2)]), None);
-        assert_eq!(LINE.alone(&[]), None);
+        assert_eq!(LINE.sole_holder(&nodes), Some(nodes[2].as_str()));
+        assert_eq!(LINE.sole_holder(&[reader(1), writer(2)]), None);
+        assert_eq!(LINE.sole_holder(&["_c_1-lock-0000000001".to_owned(), writer(2)]), None);
+        assert_eq!(LINE.sole_holder(&[]), None);
     }
 
     #[test]
@@ -181,9 +184,9 @@ mod tests {
         assert_eq!(LINE.rank(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
         assert_eq!(LINE.rank(&nodes, &nodes[0]), Rank::Behind(&nodes[2]));
         assert_eq!(LINE.rank(&nodes, &writer(1)), Rank::Gone);
-        let before = |own: &String| LINE.before(&nodes, own);
+        let before = |own: &String| LINE.nodes_ahead(&nodes, own);
         assert_eq!([before(&nodes[1]), before(&nodes[2]), before(&nodes[0])], [0, 1, 2]);
-        assert_eq!(LINE.before(&nodes, "no number"), 0);
+        assert_eq!(LINE.nodes_ahead(&nodes, "no number"), 0);
     }
 
     #[test]
@@ -215,9 +218,9 @@ mod tests {
     #[test]
     fn an_attempt_finds_its_nodes_lowest_first() {
         let guid = Guid::new(&SystemRandomness);
-        let ours = |sequence| LINE.numbered(guid, Mode::Exclusive, sequence);
+        let ours = |sequence| LINE.node_name(guid, Mode::Exclusive, sequence);
         let nodes = [ours(9), writer(1), ours(4)];
-        assert_eq!(LINE.made_by(&nodes, guid), [nodes[2].as_str(), nodes[0].as_str()]);
+        assert_eq!(LINE.nodes_of(&nodes, guid), [nodes[2].as_str(), nodes[0].as_str()]);
     }
 
     /// Curator's reader waits for the first writer, and our reader for the nearest writer before it; both hold when the
@@ -227,15 +230,15 @@ mod tests {
     fn readers_of_other_programs_hold_beside_ours_and_their_writers_wait_for_both() {
         let guid = Guid::new(&SystemRandomness);
         for line in [NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
-            let theirs = |mode: Mode, sequence| line.numbered(Guid::new(&SystemRandomness), mode, sequence);
+            let theirs = |mode: Mode, sequence| line.node_name(Guid::new(&SystemRandomness), mode, sequence);
             let (reader, writer) = (theirs(Mode::Shared, 1), theirs(Mode::Exclusive, 3));
-            let (own, after) = (line.numbered(guid, Mode::Shared, 2), line.numbered(guid, Mode::Shared, 4));
+            let (own, after) = (line.node_name(guid, Mode::Shared, 2), line.node_name(guid, Mode::Shared, 4));
             let nodes = [reader.clone(), own.clone(), writer.clone(), after.clone()];
             assert_eq!(line.rank(&nodes, &own), Rank::First);
             assert_eq!(line.rank(&nodes, &writer), Rank::Behind(&own));
             assert_eq!(line.rank(&nodes, &after), Rank::Behind(&writer));
             assert!(line.is_contended(&nodes, &own) && !line.is_contended(&nodes[..2], &own));
-            let beside = [theirs(Mode::Shared, 3), writer.clone(), line.numbered(guid, Mode::Exclusive, 4)];
+            let beside = [theirs(Mode::Shared, 3), writer.clone(), line.node_name(guid, Mode::Exclusive, 4)];
             assert_eq!(line.rank(&beside[..1], &beside[2]), Rank::Gone);
             assert!(matches!(line.rank(&beside, &beside[2]), Rank::Behind(_)));
             let downgraded = [beside[0].clone(), beside[2].clone()];
@@ -247,9 +250,9 @@ mod tests {
     fn nobody_is_sent_on_to_another_program() {
         let guid = Guid::new(&SystemRandomness);
         for line in [NodeLayout::CuratorMutex, NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
-            let nodes = [line.numbered(guid, Mode::Exclusive, 1), line.numbered(guid, Mode::Exclusive, 2)];
-            assert_eq!(line.alone(&nodes), None);
-            assert!(line.is_contended(&nodes, &nodes[0]) && !line.may_only_look(&nodes, &nodes[0]));
+            let nodes = [line.node_name(guid, Mode::Exclusive, 1), line.node_name(guid, Mode::Exclusive, 2)];
+            assert_eq!(line.sole_holder(&nodes), None);
+            assert!(line.is_contended(&nodes, &nodes[0]) && !line.has_only_own_writers(&nodes, &nodes[0]));
         }
     }
 }

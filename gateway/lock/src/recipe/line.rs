@@ -6,7 +6,7 @@ use std::future::Future;
 use fencegate_process::failpoint;
 
 use super::{
-    candidate::{NodeAttempt, refused},
+    candidate::{NodeAttempt, definite_error},
     grant::{AttemptObserver, LockAttemptError},
     layout::Rank,
     signpost::{self, NodeDataResult},
@@ -19,7 +19,7 @@ use crate::{
 
 impl<L: ZkClient> NodeAttempt<L> {
     /// Returns when the node holds. The result says whether it had to wait.
-    pub async fn stand_in_line(
+    pub async fn wait_in_queue(
         &self,
         own: &str,
         mut children: Vec<String>,
@@ -27,8 +27,8 @@ impl<L: ZkClient> NodeAttempt<L> {
     ) -> Result<bool, LockAttemptError> {
         let mut contended = false;
         loop {
-            let rank = self.line.rank(&children, own);
-            if rank != Rank::Gone && self.line.is_of_permits(&children) {
+            let rank = self.layout.rank(&children, own);
+            if rank != Rank::Gone && self.layout.is_semaphore(&children) {
                 return Err(GrantError::PermitsDiffer.into());
             }
             let before = match rank {
@@ -37,37 +37,37 @@ impl<L: ZkClient> NodeAttempt<L> {
                 Rank::Behind(before) => self.path(before),
             };
             contended = true;
-            caller.stands_behind(self.line.before(&children, own));
-            caller.behind()?;
+            caller.on_position(self.layout.nodes_ahead(&children, own));
+            caller.on_waiting()?;
             failpoint::pass("while_waiting");
-            let asks = caller.asks_the_way();
-            let watched = self.live.link.watch(&before);
+            let asks = caller.wants_forwarding();
+            let watched = self.live.client.watch(&before);
             // Read together with the watch, and not after it, so that a caller is sent on one round trip earlier.
-            let first = self.line.alone(&children).filter(|_| asks).map(|first| self.path(first));
-            let read = first.as_deref().map(|first| self.live.link.data(first));
+            let first = self.layout.sole_holder(&children).filter(|_| asks).map(|first| self.path(first));
+            let read = first.as_deref().map(|first| self.live.client.data(first));
             match watched.await {
                 Ok(gone_or_changed) => tokio::select! {
                     () = gone_or_changed => {}
-                    stop = self.left(asks, read, caller) => return Err(stop),
-                    () = self.live.over.cancelled() => return Err(GrantError::Lost.into()),
+                    stop = self.wait_dismissed(asks, read, caller) => return Err(stop),
+                    () = self.live.ended.cancelled() => return Err(GrantError::Lost.into()),
                 },
                 Err(ZkError::NoNode | ZkError::Ambiguous(_)) => {}
-                Err(fault) => return Err(refused(fault).into()),
+                Err(fault) => return Err(definite_error(fault).into()),
             }
-            if caller.is_gone() {
+            if caller.is_closed() {
                 return Err(LockAttemptError::CallerGone);
             }
             // The event says that something changed, not that we are first; and our own node may be gone as well.
             children = tokio::select! {
                 children = self.list() => children?,
-                () = caller.gone() => return Err(LockAttemptError::CallerGone),
+                () = caller.closed() => return Err(LockAttemptError::CallerGone),
             };
         }
     }
 
     /// Returns when no caller waits here any more: all have gone, or were sent on. `asks`: a caller may be sent on;
     /// `read` then reads the holder's node.
-    async fn left(
+    async fn wait_dismissed(
         &self,
         asks: bool,
         read: Option<impl Future<Output = NodeDataResult>>,
@@ -75,21 +75,21 @@ impl<L: ZkClient> NodeAttempt<L> {
     ) -> LockAttemptError {
         if asks {
             let way = match read {
-                Some(read) => signpost::follow(&self.live, read.await).await,
+                Some(read) => signpost::resolve_route(&self.live, read.await).await,
                 None => None,
             };
-            if let Err(stop) = caller.way(way) {
+            if let Err(stop) = caller.on_holder_route(way) {
                 return stop;
             }
         }
         loop {
-            caller.stirred().await;
-            if caller.is_gone() {
+            caller.changed().await;
+            if caller.is_closed() {
                 return LockAttemptError::CallerGone;
             }
             // A caller that has come since may be sent on as well, without waiting for the node before us.
-            if caller.asks_the_way()
-                && let Err(stop) = caller.way(self.way().await)
+            if caller.wants_forwarding()
+                && let Err(stop) = caller.on_holder_route(self.holder_route().await)
             {
                 return stop;
             }
@@ -97,18 +97,18 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// The way to the gateway that is first now; `None` if it cannot be reached.
-    async fn way(&self) -> Option<HolderRoute> {
-        let children = self.live.link.children(&self.parent).await.ok()?;
-        let first = self.path(self.line.alone(&children)?);
-        signpost::follow(&self.live, self.live.link.data(&first).await).await
+    async fn holder_route(&self) -> Option<HolderRoute> {
+        let children = self.live.client.children(&self.parent).await.ok()?;
+        let first = self.path(self.layout.sole_holder(&children)?);
+        signpost::resolve_route(&self.live, self.live.client.data(&first).await).await
     }
 
     /// Waits, after the node holds, until the session is proven: before that a grant is of no use.
-    pub async fn proven(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
+    pub async fn wait_proven(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
         tokio::select! {
-            () = self.live.proven() => Ok(()),
-            () = caller.gone() => Err(LockAttemptError::CallerGone),
-            () = self.live.over.cancelled() => Err(GrantError::Lost.into()),
+            () = self.live.wait_proven() => Ok(()),
+            () = caller.closed() => Err(LockAttemptError::CallerGone),
+            () = self.live.ended.cancelled() => Err(GrantError::Lost.into()),
         }
     }
 }

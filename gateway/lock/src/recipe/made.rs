@@ -24,7 +24,7 @@ impl<N> Default for CreateTracker<N> {
 
 impl<N: Clone> CreateTracker<N> {
     /// A create is about to be sent. `highest`: the highest epoch that is known at this moment.
-    pub(super) fn sending(&self, highest: u64) {
+    pub(super) fn record_sent(&self, highest: u64) {
         let mut state = self.0.borrow_mut();
         if matches!(*state, State::Nothing) {
             *state = State::Unclear { before: highest };
@@ -34,12 +34,12 @@ impl<N: Clone> CreateTracker<N> {
     /// No node was made, or none is left. After a refused create, call this only if every earlier create, at any key,
     /// is known to have made nothing. The GUID leaves the registry with this call, so a node that is left would have no
     /// owner.
-    pub(super) fn nothing(&self) {
+    pub(super) fn clear(&self) {
         self.0.replace(State::Nothing);
     }
 
     /// A create was answered unambiguously. Only the first such answer counts.
-    pub(super) fn named(&self, names: &N) {
+    pub(super) fn record_names(&self, names: &N) {
         let mut state = self.0.borrow_mut();
         if let State::Unclear { before } = *state {
             *state = State::Named { before, names: names.clone() };
@@ -60,7 +60,7 @@ impl<N: Clone> CreateTracker<N> {
 
     /// The highest epoch that was known before the first create that can have made the nodes. `None` if there can be no
     /// node.
-    pub(super) fn before(&self) -> Option<u64> {
+    pub(super) fn highest_before(&self) -> Option<u64> {
         match *self.0.borrow() {
             State::Nothing => None,
             State::Unclear { before } | State::Named { before, .. } => Some(before),
@@ -75,15 +75,15 @@ mod tests {
     #[test]
     fn what_was_known_before_the_first_create_counts_until_nothing_can_be_left_of_it() {
         let made = CreateTracker::<String>::default();
-        assert_eq!((made.may_exist(), made.before()), (false, None));
-        made.sending(5);
-        made.sending(7);
-        assert_eq!((made.before(), made.names()), (Some(5), None), "an answer was lost");
-        made.named(&"one".to_owned());
-        assert_eq!((made.before(), made.names().as_deref()), (Some(5), Some("one")));
-        made.nothing();
+        assert_eq!((made.may_exist(), made.highest_before()), (false, None));
+        made.record_sent(5);
+        made.record_sent(7);
+        assert_eq!((made.highest_before(), made.names()), (Some(5), None), "an answer was lost");
+        made.record_names(&"one".to_owned());
+        assert_eq!((made.highest_before(), made.names().as_deref()), (Some(5), Some("one")));
+        made.clear();
         assert_eq!((made.may_exist(), made.names()), (false, None));
-        made.sending(9);
-        assert_eq!(made.before(), Some(9));
+        made.record_sent(9);
+        assert_eq!(made.highest_before(), Some(9));
     }
 }

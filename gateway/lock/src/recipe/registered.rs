@@ -19,7 +19,7 @@ pub struct RegistryGuard<L: ZkClient> {
 
 impl<L: ZkClient> RegistryGuard<L> {
     /// Enters nodes whose paths have `bytes` in all. Waits for room while idle tenures are given up to make some.
-    pub async fn enter(live: &Rc<ActiveSession<L>>, bytes: usize) -> Result<Self, GrantError> {
+    pub async fn register(live: &Rc<ActiveSession<L>>, bytes: usize) -> Result<Self, GrantError> {
         let registry = &live.registry;
         while registry.bytes.get() + bytes > MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES {
             let freed = registry.freed.notified();
@@ -28,20 +28,20 @@ impl<L: ZkClient> RegistryGuard<L> {
             }
             tokio::select! {
                 () = freed => {}
-                () = live.over.cancelled() => return Err(GrantError::Lost),
+                () = live.ended.cancelled() => return Err(GrantError::Lost),
             }
         }
         registry.bytes.set(registry.bytes.get() + bytes);
-        Ok(Self::with(live, bytes))
+        Ok(Self::new(live, bytes))
     }
 
     /// An entry for a node that replaces this one in one transaction, and so takes over its room.
-    pub fn succeed(&self) -> Self {
+    pub fn successor(&self) -> Self {
         let known = self.live.registry.guids.borrow_mut().insert(self.guid, 0);
-        Self::with(&self.live, known.unwrap_or_default())
+        Self::new(&self.live, known.unwrap_or_default())
     }
 
-    fn with(live: &Rc<ActiveSession<L>>, bytes: usize) -> Self {
+    fn new(live: &Rc<ActiveSession<L>>, bytes: usize) -> Self {
         let guid = Guid::new(&*live.randomness);
         live.registry.guids.borrow_mut().insert(guid, bytes);
         Self { live: live.clone(), guid, stays: Cell::new(false) }
@@ -49,7 +49,7 @@ impl<L: ZkClient> RegistryGuard<L> {
 
     /// Says that the node may still exist and hold when this is dropped, so nobody may remove it before the session
     /// ends.
-    pub fn stays(&self) {
+    pub fn retain(&self) {
         self.stays.set(true);
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::{
-    candidate::{NodeAttempt, refused},
+    candidate::{NodeAttempt, definite_error},
     grant::{AttemptObserver, LockAttemptError},
 };
 use crate::not_granted::GrantError;
@@ -25,56 +25,56 @@ pub struct ExhaustedParent<'a, L> {
 
 impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
     /// Call this while a node of ours is below the parent, so that it cannot be replaced meanwhile.
-    pub async fn mark(candidate: &'a NodeAttempt<L>) -> Result<Self, GrantError> {
-        match candidate.live.link.seen(&candidate.parent).await {
+    pub async fn observe(candidate: &'a NodeAttempt<L>) -> Result<Self, GrantError> {
+        match candidate.live.client.stat(&candidate.parent).await {
             Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
             Ok(None) | Err(ZkError::Ambiguous(_)) => Err(GrantError::Lost),
-            Err(fault) => Err(refused(fault)),
+            Err(fault) => Err(definite_error(fault)),
         }
     }
 
     /// Returns when the parent is gone or replaced, by us or somebody else. Our own node below it has to be gone
     /// before.
-    pub async fn replaced(self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
-        let link = &self.candidate.live.link;
+    pub async fn wait_replaced(self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
+        let link = &self.candidate.live.client;
         loop {
             // The watch comes before the try, so that the end of a child in between is not missed.
             let changed = match link.watch_children(&self.candidate.parent).await {
                 Ok((_, changed)) => changed,
                 Err(ZkError::NoNode) => return Ok(()),
                 Err(ZkError::Ambiguous(_)) => {
-                    self.candidate.again().await?;
+                    self.candidate.pause_before_retry().await?;
                     continue;
                 }
-                Err(fault) => return Err(refused(fault).into()),
+                Err(fault) => return Err(definite_error(fault).into()),
             };
-            if self.replace().await? {
+            if self.try_replace().await? {
                 return Ok(());
             }
-            caller.behind()?;
-            if caller.asks_the_way() {
+            caller.on_waiting()?;
+            if caller.wants_forwarding() {
                 // The contenders that are still below it are about to go, so nobody is sent on to them.
-                caller.way(None)?;
+                caller.on_holder_route(None)?;
             }
             tokio::select! {
                 () = changed => {}
                 // In case an event is lost.
                 () = sleep(link.timeout()) => {}
-                () = caller.gone() => return Err(LockAttemptError::CallerGone),
-                () = self.candidate.live.over.cancelled() => return Err(GrantError::Lost.into()),
+                () = caller.closed() => return Err(LockAttemptError::CallerGone),
+                () = self.candidate.live.ended.cancelled() => return Err(GrantError::Lost.into()),
             }
         }
     }
 
     /// Tries to remove the parent; true if it is gone. A removal can only hit an empty parent, so no lock is lost if it
     /// hits a successor.
-    async fn replace(&self) -> Result<bool, GrantError> {
-        let (link, path) = (&self.candidate.live.link, &self.candidate.parent);
+    async fn try_replace(&self) -> Result<bool, GrantError> {
+        let (link, path) = (&self.candidate.live.client, &self.candidate.parent);
         let (data, seen) = match link.data(path).await {
             Ok(read) => read,
             Err(ZkError::NoNode) => return Ok(true),
             Err(ZkError::Ambiguous(_)) => return Ok(false),
-            Err(fault) => return Err(refused(fault)),
+            Err(fault) => return Err(definite_error(fault)),
         };
         if seen.czxid != self.czxid {
             return Ok(true);
@@ -91,12 +91,15 @@ impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
         ];
         match link.commit(&steps).await {
             Ok(_) => {
-                info!(parent = shown::path(&self.candidate.live.paths.locks(), path), "full queue replaced");
+                info!(
+                    parent = shown::redact_path(&self.candidate.live.paths.locks(), path),
+                    "full queue replaced"
+                );
                 Ok(true)
             }
             Err(MultiError { fault: ZkError::NoNode | ZkError::BadVersion, .. }) => Ok(true),
             Err(MultiError { fault: ZkError::NotEmpty | ZkError::Ambiguous(_), .. }) => Ok(false),
-            Err(MultiError { fault, .. }) => Err(refused(fault)),
+            Err(MultiError { fault, .. }) => Err(definite_error(fault)),
         }
     }
 }

@@ -2,29 +2,29 @@
 
 use fencegate_process::randomness::Guid;
 
-use super::layout::guid_of;
+use super::layout::attempt_guid;
 
 /// The first word, for people who see the data printed by another program.
 const OURS: &str = "fencegate";
 
 /// The data of an exclusive node: the member node of its gateway, and the attempt that made it.
-pub fn of(member: &str, attempt: Guid) -> String {
+pub fn encode(member: &str, attempt: Guid) -> String {
     format!("{OURS} {member} {attempt}")
 }
 
 /// The attempt that made the exclusive node; `None` if the data is not ours.
-pub fn attempt(says: &[u8]) -> Option<Guid> {
+pub fn parse_attempt(says: &[u8]) -> Option<Guid> {
     let rest = std::str::from_utf8(says).ok()?.strip_prefix(OURS)?.strip_prefix(' ')?;
     rest.rsplit_once(' ').and_then(|(_, attempt)| Guid::parse(attempt))
 }
 
 /// Was it made by the attempt whose node in line is called `place`?
-pub fn is_of(says: &[u8], place: &str) -> bool {
-    attempt(says).is_some_and(|attempt| guid_of(place) == Some(attempt))
+pub fn is_made_by(says: &[u8], place: &str) -> bool {
+    parse_attempt(says).is_some_and(|attempt| attempt_guid(place) == Some(attempt))
 }
 
 /// The path of the exclusive node that a node in line waits for; `None` if its own line is the lock.
-pub fn stands_for(says: &[u8]) -> Option<&str> {
+pub fn parse_exclusive_path(says: &[u8]) -> Option<&str> {
     std::str::from_utf8(says).ok().filter(|says| says.starts_with('/'))
 }
 
@@ -36,23 +36,26 @@ mod tests {
     #[test]
     fn what_a_node_says_is_read_back_and_what_others_say_is_nobody_of_ours() {
         let guid = Guid::new(&SystemRandomness);
-        assert_eq!(attempt(of("gw-1-00000000000000ff", guid).as_bytes()), Some(guid));
-        assert!(is_of(of("gw-1", guid).as_bytes(), &format!("{guid}-w-0000000007")));
-        assert!(!is_of(
-            of("gw-1", guid).as_bytes(),
+        assert_eq!(parse_attempt(encode("gw-1-00000000000000ff", guid).as_bytes()), Some(guid));
+        assert!(is_made_by(encode("gw-1", guid).as_bytes(), &format!("{guid}-w-0000000007")));
+        assert!(!is_made_by(
+            encode("gw-1", guid).as_bytes(),
             &format!("{}-w-0000000007", Guid::new(&SystemRandomness))
         ));
         let strange =
             ["", "host-7", "fencegate", "fencegate gw-1", &format!("fencegat{guid}"), &guid.to_string()];
         for says in strange {
-            assert_eq!(attempt(says.as_bytes()), None, "{says}");
+            assert_eq!(parse_attempt(says.as_bytes()), None, "{says}");
         }
-        assert_eq!(attempt(b"fencegate \xff"), None);
+        assert_eq!(parse_attempt(b"fencegate \xff"), None);
     }
 
     #[test]
     fn a_node_in_line_names_what_it_stands_for_by_its_path() {
-        assert_eq!(stands_for(b"/app/locks/7"), Some("/app/locks/7"));
-        assert_eq!([stands_for(b""), stands_for(b"gw-1-00ff"), stands_for(b"/\xff")], [None; 3]);
+        assert_eq!(parse_exclusive_path(b"/app/locks/7"), Some("/app/locks/7"));
+        assert_eq!(
+            [parse_exclusive_path(b""), parse_exclusive_path(b"gw-1-00ff"), parse_exclusive_path(b"/\xff")],
+            [None; 3]
+        );
     }
 }

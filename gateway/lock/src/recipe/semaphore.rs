@@ -17,10 +17,10 @@ use tokio::time::sleep;
 
 use super::{
     attempt::Attempt,
-    candidate::{NodeAttempt, REFUSED_PAUSE, refused},
+    candidate::{NodeAttempt, REFUSED_PAUSE, definite_error},
     contested_node::{ContestedNode, CreateOutcome},
     grant::{AttemptObserver, Grant, LockAttemptError},
-    layout::{QueuePosition, named_for},
+    layout::{QueuePosition, permit_node_name},
 };
 use crate::not_granted::GrantError;
 use crate::session::{
@@ -54,11 +54,11 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         key: &ResourceKey,
         permits: Permits,
     ) -> Result<Self, GrantError> {
-        if key.of_permit(permits.last()).is_none() {
+        if key.for_permit(permits.last()).is_none() {
             return Err(GrantError::KeyLimit("the keys of the permits of this one are too long"));
         }
         let line = Attempt::begin(live, key, &LockSite::Semaphore { permits }, Mode::Exclusive).await?;
-        let longest = line.candidate.path(&named_for(permits.last())).len();
+        let longest = line.candidate.path(&permit_node_name(permits.last())).len();
         let mut writes = [0];
         live.randomness.fill(&mut writes);
         let node = ContestedNode::begin(&line, longest, writes[0] % MAX_WRITES).await?;
@@ -69,29 +69,31 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         &self.line.candidate
     }
 
-    fn live(&self) -> &ActiveSession<L> {
+    fn session(&self) -> &ActiveSession<L> {
         &self.candidate().live
     }
 
     /// Waits in line until it is among the first, and then takes a permit.
     pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
-        let (own, mut children) = self.line.stand(caller).await?;
+        let (own, mut children) = self.line.join_queue(caller).await?;
         let place = self.place.get_or_init(|| self.candidate().path(&own));
         let mut contended = false;
         let (permit, seen) = loop {
-            if caller.is_gone() {
+            if caller.is_closed() {
                 return Err(LockAttemptError::CallerGone);
             }
-            let seen = match QueuePosition::of(self.permits, &children, &own) {
-                QueuePosition::Now(free) if !free.is_empty() => match self.take(place, &free).await? {
-                    Some(taken) => break taken,
-                    None => self.candidate().list().await?,
-                },
+            let seen = match QueuePosition::compute(self.permits, &children, &own) {
+                QueuePosition::Now(free) if !free.is_empty() => {
+                    match self.try_take_permit(place, &free).await? {
+                        Some(taken) => break taken,
+                        None => self.candidate().list().await?,
+                    }
+                }
                 QueuePosition::PermitsDiffer => return Err(GrantError::PermitsDiffer.into()),
                 QueuePosition::Gone => return Err(GrantError::Lost.into()),
                 waits => {
                     contended = true;
-                    caller.behind()?;
+                    caller.on_waiting()?;
                     failpoint::pass("while_waiting");
                     match waits {
                         QueuePosition::Behind(before) => self.wait_behind(&own, before, caller).await?,
@@ -102,19 +104,23 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
             children = seen;
         };
         let epoch = self.node.epoch(seen)?;
-        self.candidate().proven(caller).await?;
-        let evidence = Arc::new(LockValidity::of(self.live().proof.clone()));
+        self.candidate().wait_proven(caller).await?;
+        let evidence = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
         let nodes = [place.clone(), self.node.path().to_string()].into();
-        Ok(Grant { epoch, sequence: 0, permit: Some(permit), evidence, nodes, contended })
+        Ok(Grant { epoch, sequence: 0, permit: Some(permit), validity: evidence, nodes, contended })
     }
 
     /// Tries to take one of the `free` permits. `None`: others were faster, or the list was old.
-    async fn take(&self, place: &str, free: &[Permit]) -> Result<Option<(Permit, NodeStat)>, GrantError> {
+    async fn try_take_permit(
+        &self,
+        place: &str,
+        free: &[Permit],
+    ) -> Result<Option<(Permit, NodeStat)>, GrantError> {
         for permit in free.iter().take(MAX_TRIES) {
-            let (node, number) = (self.candidate().path(&named_for(*permit)), permit.to_string());
+            let (node, number) = (self.candidate().path(&permit_node_name(*permit)), permit.to_string());
             // This step checks that our place exists, and wakes the contender that watches it.
             let first = MultiOp::Set { path: place, data: number.as_bytes() };
-            match self.node.make(self.candidate(), &node, first).await? {
+            match self.node.try_create(self.candidate(), &node, first).await? {
                 CreateOutcome::Ours(seen) => return Ok(Some((*permit, seen))),
                 CreateOutcome::Taken(_) => {}
                 // The parent is gone, and our place in line with it.
@@ -135,18 +141,18 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         caller: &mut impl AttemptObserver,
     ) -> Result<Vec<String>, LockAttemptError> {
         let path = self.candidate().path(before);
-        let (watched, listed) = (self.live().link.watch(&path), self.candidate().list());
+        let (watched, listed) = (self.session().client.watch(&path), self.candidate().list());
         let (watched, children) = tokio::join!(watched, listed);
         let children = children?;
         match watched {
             Ok(changed)
-                if QueuePosition::of(self.permits, &children, own) == QueuePosition::Behind(before) =>
+                if QueuePosition::compute(self.permits, &children, own) == QueuePosition::Behind(before) =>
             {
-                self.until(changed, caller).await?;
+                self.wait_changed(changed, caller).await?;
             }
             Ok(_) | Err(ZkError::NoNode) => {}
-            Err(ZkError::Ambiguous(_)) => self.candidate().again().await?,
-            Err(fault) => return Err(refused(fault).into()),
+            Err(ZkError::Ambiguous(_)) => self.candidate().pause_before_retry().await?,
+            Err(fault) => return Err(definite_error(fault).into()),
         }
         Ok(children)
     }
@@ -158,39 +164,39 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         own: &str,
         caller: &mut impl AttemptObserver,
     ) -> Result<Vec<String>, LockAttemptError> {
-        match self.live().link.watch_children(&self.candidate().parent).await {
+        match self.session().client.watch_children(&self.candidate().parent).await {
             Ok((children, changed)) => {
-                let now = QueuePosition::of(self.permits, &children, own);
+                let now = QueuePosition::compute(self.permits, &children, own);
                 if now == QueuePosition::Next || now == QueuePosition::Now(Vec::new()) {
-                    self.until(changed, caller).await?;
+                    self.wait_changed(changed, caller).await?;
                 }
                 Ok(children)
             }
             Err(ZkError::NoNode) => Ok(Vec::new()),
             Err(ZkError::Ambiguous(_)) => {
-                self.candidate().again().await?;
+                self.candidate().pause_before_retry().await?;
                 Ok(self.candidate().list().await?)
             }
-            Err(fault) => Err(refused(fault).into()),
+            Err(fault) => Err(definite_error(fault).into()),
         }
     }
 
-    async fn until(
+    async fn wait_changed(
         &self,
         changed: L::Watch,
         caller: &mut impl AttemptObserver,
     ) -> Result<(), LockAttemptError> {
         tokio::select! {
             () = changed => Ok(()),
-            () = caller.gone() => Err(LockAttemptError::CallerGone),
-            () = self.live().over.cancelled() => Err(GrantError::Lost.into()),
+            () = caller.closed() => Err(LockAttemptError::CallerGone),
+            () = self.session().ended.cancelled() => Err(GrantError::Lost.into()),
         }
     }
 
     /// Returns when our place or our permit is lost, calling `gone` with its path, or when the session is over. Without
     /// the place others count one holder less; without the permit's node somebody else takes the permit.
-    pub async fn watch_own(&self, gone: &impl Fn(&str)) {
-        let (link, path) = (&self.live().link, self.node.path());
+    pub async fn watch_own_nodes(&self, gone: &impl Fn(&str)) {
+        let (link, path) = (&self.session().client, self.node.path());
         let Some(place) = self.place.get() else { return };
         loop {
             let (stands, holds, read) = (link.watch(place), link.watch(&path), link.data(&path));
@@ -201,7 +207,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
                 return;
             }
             if faults.iter().flatten().any(|fault| matches!(fault, ZkError::Ambiguous(_))) {
-                if self.candidate().again().await.is_err() {
+                if self.candidate().pause_before_retry().await.is_err() {
                     return;
                 }
                 continue;

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::{
     attempt::NUMBERS_USED_UP,
-    candidate::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, QueueLocation, refused},
+    candidate::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, QueueLocation, definite_error},
     delayed::{self, DelayedHandover, HolderNode, LAST_RECORDED},
     grant::{AttemptObserver, Grant, LockAttemptError},
     layout::Rank,
@@ -49,26 +49,27 @@ impl<L: ZkClient> SetAttempt<L> {
         keys: &[(ResourceKey, LockSite)],
         mode: Mode,
     ) -> Result<Self, GrantError> {
-        let at = keys.iter().map(|(key, site)| QueueLocation::of(&live.paths, key, site));
+        let at = keys.iter().map(|(key, site)| QueueLocation::for_site(&live.paths, key, site));
         let at = at.collect::<Result<Vec<_>, _>>()?;
-        let registered = RegistryGuard::enter(live, at.iter().map(QueueLocation::bytes).sum()).await?;
+        let registered =
+            RegistryGuard::register(live, at.iter().map(QueueLocation::max_path_len).sum()).await?;
         let candidates =
             at.iter().map(|at| NodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
         Ok(Self { live: live.clone(), candidates, made: CreateTracker::default(), delayed: None, registered })
     }
 
     /// For keys where nobody compares tokens: our requests may go on for `delay` after we are gone.
-    pub fn delayed(mut self, delay: Option<Duration>) -> Self {
+    pub fn with_delay(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
-            self.candidates.iter_mut().for_each(NodeAttempt::keeps_record);
-            self.delayed = Some(DelayedHandover::by(delay));
+            self.candidates.iter_mut().for_each(NodeAttempt::keep_record);
+            self.delayed = Some(DelayedHandover::with_delay(delay));
         }
         self
     }
 
     /// Says that all requests under these nodes are over.
-    pub fn all_known(&self) {
-        self.delayed.iter().for_each(DelayedHandover::all_known);
+    pub fn mark_all_known(&self) {
+        self.delayed.iter().for_each(DelayedHandover::mark_all_known);
     }
 
     pub fn candidates(&self) -> &[NodeAttempt<L>] {
@@ -78,48 +79,49 @@ impl<L: ZkClient> SetAttempt<L> {
     /// Makes all nodes and waits until each of them holds.
     pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let nodes = self.create().await?;
-        let first = &nodes.first().expect("a set has at least one key").seen;
-        if nodes.iter().any(|node| node.seen.owner != self.live.link.id()) {
-            self.live.over.cancel();
+        let first = &nodes.first().expect("a set has at least one key").stat;
+        if nodes.iter().any(|node| node.stat.owner != self.live.client.id()) {
+            self.live.ended.cancel();
         }
-        if self.live.over.is_cancelled() || nodes.iter().any(|node| node.seen.czxid != first.czxid) {
+        if self.live.ended.is_cancelled() || nodes.iter().any(|node| node.stat.czxid != first.czxid) {
             return Err(GrantError::Lost.into());
         }
         // Compared now and not after the wait: later grants to others are larger by right.
-        let before = self.made.before().expect("nodes that were found are those whose create was sent");
+        let before =
+            self.made.highest_before().expect("nodes that were found are those whose create was sent");
         let epoch = self.live.epoch(first.czxid, before)?;
         let limit = self.live.sequence_limit;
         let last = |candidate: &NodeAttempt<L>| match self.delayed {
             Some(_) => LAST_RECORDED,
-            None => candidate.line.last(limit),
+            None => candidate.layout.last_usable(limit),
         };
         let numbered = self.candidates.iter().zip(&nodes);
         let full: Vec<_> = numbered
             .filter(|(candidate, node)| candidate.sequence(&node.name) > last(candidate))
             .map(|(candidate, _)| candidate)
             .collect();
-        if full.iter().any(|candidate| self.delayed.is_some() || !candidate.line.is_native()) {
+        if full.iter().any(|candidate| self.delayed.is_some() || !candidate.layout.is_native()) {
             return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
         }
         if !full.is_empty() {
-            let marked = join_all(full.iter().map(|candidate| ExhaustedParent::mark(candidate))).await;
+            let marked = join_all(full.iter().map(|candidate| ExhaustedParent::observe(candidate))).await;
             self.clear().await;
             for marked in marked {
-                marked?.replaced(caller).await?;
+                marked?.wait_replaced(caller).await?;
             }
             return Err(GrantError::Lost.into());
         }
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            self.live.metrics.sequence(candidate.sequence(&node.name));
+            self.live.metrics.record_sequence(candidate.sequence(&node.name));
         }
         let mut contended = false;
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
             let children = candidate.list().await?;
-            contended |= candidate.stand_in_line(&node.name, children, caller).await?;
+            contended |= candidate.wait_in_queue(&node.name, children, caller).await?;
         }
         // A node that is first stays first, but a stranger may have removed it while we waited at another key.
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            if candidate.line.rank(&candidate.list().await?, &node.name) != Rank::First {
+            if candidate.layout.rank(&candidate.list().await?, &node.name) != Rank::First {
                 return Err(GrantError::Lost.into());
             }
         }
@@ -129,12 +131,12 @@ impl<L: ZkClient> SetAttempt<L> {
                 held.map(|(candidate, node)| HolderNode { candidate, name: &node.name }).collect();
             delayed.take_over(&held, epoch, caller).await?;
         }
-        self.candidates.first().expect("a set has at least one key").proven(caller).await?;
-        self.delayed.iter().for_each(DelayedHandover::in_use);
-        let evidence = Arc::new(LockValidity::of(self.live.proof.clone()));
+        self.candidates.first().expect("a set has at least one key").wait_proven(caller).await?;
+        self.delayed.iter().for_each(DelayedHandover::mark_in_use);
+        let evidence = Arc::new(LockValidity::new(self.live.session_deadline.clone()));
         let nodes =
             self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
-        Ok(Grant { epoch, sequence: 0, permit: None, evidence, nodes, contended })
+        Ok(Grant { epoch, sequence: 0, permit: None, validity: evidence, nodes, contended })
     }
 
     /// Makes the nodes. If that fails, the parents that were made for them in any round are removed again.
@@ -142,35 +144,37 @@ impl<L: ZkClient> SetAttempt<L> {
         let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
         if created.is_err() {
-            self.take_back(&made).await;
+            self.remove_parents(&made).await;
         }
         created
     }
 
     /// `made`: the candidates for which we have made the parent.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<LockNode>, GrantError> {
-        let requested: Vec<_> = self.candidates.iter().map(NodeAttempt::requested).collect();
+        let requested: Vec<_> = self.candidates.iter().map(NodeAttempt::requested_path).collect();
         let node = |path| MultiOp::Create { path, data: b"", kind: NodeKind::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
-        let mut missing =
-            !self.candidates.iter().all(|candidate| self.live.registry.parents.expects(&candidate.parent));
+        let mut missing = !self
+            .candidates
+            .iter()
+            .all(|candidate| self.live.registry.parents.is_expected(&candidate.parent));
         for round in 0..CREATE_ROUNDS {
             if round >= PATIENT_ROUNDS {
-                sleep(self.pause()).await;
+                sleep(self.random_pause()).await;
             }
-            self.made.sending(self.live.memory.highest());
+            self.made.record_sent(self.live.token_history.highest());
             // The parents are sent directly before the nodes. A holder that leaves a key removes its parent, and among
             // many keys that happens all the time.
-            let parents = missing.then(|| self.parents());
-            let commit = self.live.link.commit(&steps);
+            let parents = missing.then(|| self.create_parents());
+            let commit = self.live.client.commit(&steps);
             failpoint::pass("after_create_sent");
             let (parents, committed) = tokio::join!(OptionFuture::from(parents), commit);
             let parents = parents.unwrap_or_default();
             made.iter_mut().zip(&parents).for_each(|(made, parent)| *made |= parent.is_ok());
             match committed {
                 Ok(paths) => {
-                    if let Some(nodes) = self.read(paths).await? {
-                        self.made.named(&nodes.iter().map(|node| node.name.clone()).collect());
+                    if let Some(nodes) = self.read_nodes(paths).await? {
+                        self.made.record_names(&nodes.iter().map(|node| node.name.clone()).collect());
                         return Ok(nodes);
                     }
                     if let Some(nodes) = self.recover().await? {
@@ -178,7 +182,7 @@ impl<L: ZkClient> SetAttempt<L> {
                     }
                 }
                 Err(MultiError { fault: ZkError::NoNode, .. }) => {
-                    self.made.nothing();
+                    self.made.clear();
                     missing = true;
                     self.create_all_above(parents).await?;
                 }
@@ -188,8 +192,8 @@ impl<L: ZkClient> SetAttempt<L> {
                     }
                 }
                 Err(MultiError { fault, .. }) => {
-                    self.made.nothing();
-                    return Err(refused(fault));
+                    self.made.clear();
+                    return Err(definite_error(fault));
                 }
             }
         }
@@ -198,16 +202,16 @@ impl<L: ZkClient> SetAttempt<L> {
 
     /// Reads the nodes, because servers before 3.9 answer creates in a transaction without their czxid. `None`: an
     /// answer was lost.
-    async fn read(&self, paths: Vec<Option<String>>) -> Result<Option<Vec<LockNode>>, GrantError> {
+    async fn read_nodes(&self, paths: Vec<Option<String>>) -> Result<Option<Vec<LockNode>>, GrantError> {
         let mut nodes = Vec::with_capacity(paths.len());
         for path in paths.into_iter().flatten() {
-            match self.live.link.seen(&path).await {
+            match self.live.client.stat(&path).await {
                 Ok(Some(seen)) => {
                     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-                    nodes.push(LockNode { name, seen });
+                    nodes.push(LockNode { name, stat: seen });
                 }
                 Ok(None) | Err(ZkError::Ambiguous(_)) => return Ok(None),
-                Err(fault) => return Err(refused(fault)),
+                Err(fault) => return Err(definite_error(fault)),
             }
         }
         Ok((nodes.len() == self.candidates.len()).then_some(nodes))
@@ -229,12 +233,12 @@ impl<L: ZkClient> SetAttempt<L> {
     }
 
     /// Asks for all parents at once; most are there.
-    fn parents(&self) -> impl Future<Output = Vec<Result<CreatedNode, ZkError>>> {
+    fn create_parents(&self) -> impl Future<Output = Vec<Result<CreatedNode, ZkError>>> {
         let sent = self.candidates.iter().map(|candidate| {
             // Parents of other programs' locks are made only when they are found missing.
-            let (record, kind) = candidate.above();
-            let ours = candidate.line.is_native();
-            let sent = ours.then(|| self.live.link.create(&candidate.parent, record, kind));
+            let (record, kind) = candidate.parent_data();
+            let ours = candidate.layout.is_native();
+            let sent = ours.then(|| self.live.client.create(&candidate.parent, record, kind));
             async { OptionFuture::from(sent).await.unwrap_or(Err(ZkError::NoNode)) }
         });
         // Requests are sent when their method is called, so all of these are sent before the next call.
@@ -242,15 +246,15 @@ impl<L: ZkClient> SetAttempt<L> {
     }
 
     /// The server does not remove a container that never had a child.
-    async fn take_back(&self, made: &[bool]) {
+    async fn remove_parents(&self, made: &[bool]) {
         for (candidate, _) in self.candidates.iter().zip(made).filter(|(_, made)| **made) {
-            candidate.take_parent_back().await;
+            candidate.remove_unused_parent().await;
         }
     }
 
     /// A random pause. A key of the set may come and go in a rhythm, and without the pause we might meet the same
     /// moment again and again.
-    fn pause(&self) -> Duration {
+    fn random_pause(&self) -> Duration {
         let mut byte = [0];
         self.live.randomness.fill(&mut byte);
         Duration::from_millis(1 + u64::from(byte[0]) % 20)
@@ -262,7 +266,7 @@ impl<L: ZkClient> SetAttempt<L> {
             match made {
                 Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => {}
                 Err(ZkError::NoNode) => candidate.create_above().await?,
-                Err(fault) => return Err(refused(fault)),
+                Err(fault) => return Err(definite_error(fault)),
             }
         }
         Ok(())
@@ -273,13 +277,13 @@ impl<L: ZkClient> SetAttempt<L> {
         if !self.made.may_exist() {
             return;
         }
-        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.leaves_clean()) {
-            let nodes = delayed.nodes();
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_leave_clean()) {
+            let nodes = delayed.node_names();
             let leaving = self.candidates.iter().zip(&nodes);
-            join_all(leaving.map(|(candidate, name)| delayed::leave(candidate, name))).await;
-            delayed.left();
+            join_all(leaving.map(|(candidate, name)| delayed::leave_clean(candidate, name))).await;
+            delayed.reset();
             if self.made.names().is_some() {
-                return self.made.nothing();
+                return self.made.clear();
             }
         }
         match self.made.names() {
@@ -289,7 +293,7 @@ impl<L: ZkClient> SetAttempt<L> {
             ),
             None => drop(join_all(self.candidates.iter().map(NodeAttempt::purge)).await),
         }
-        self.made.nothing();
+        self.made.clear();
     }
 }
 
@@ -297,7 +301,7 @@ impl<L: ZkClient> Drop for SetAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the nodes may still hold.
-            self.registered.stays();
+            self.registered.retain();
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     session::{
         link::{NodeStat, ZkClient, ZkError},
         live::ActiveSession,
-        member::{MemberRecord, gateway_of},
+        member::{MemberRecord, gateway_name},
         paths::Paths,
     },
 };
@@ -18,23 +18,26 @@ use crate::{
 pub type NodeDataResult = Result<(Vec<u8>, NodeStat), ZkError>;
 
 /// Follows a lock node to its gateway; `None` if that is this process, or has no address for others.
-pub async fn follow<L: ZkClient>(live: &ActiveSession<L>, read: NodeDataResult) -> Option<HolderRoute> {
+pub async fn resolve_route<L: ZkClient>(
+    live: &ActiveSession<L>,
+    read: NodeDataResult,
+) -> Option<HolderRoute> {
     let (says, seen) = read.ok()?;
     let member = std::str::from_utf8(&says).ok()?;
-    let gateway = gateway_of(member);
+    let gateway = gateway_name(member);
     let path = live.paths.member(gateway, seen.owner);
     // The data becomes a part of a path, so it has to name the member node of the lock node's own session.
     if gateway.contains('/') || Paths::member_name(gateway, seen.owner) != member {
         return None;
     }
-    let (data, _) = live.link.data(&path).await.ok()?;
+    let (data, _) = live.client.data(&path).await.ok()?;
     let reach = serde_json::from_slice::<MemberRecord>(&data).ok()?.peer?;
     // Each process has one pass, so this also finds nodes of an earlier session of this process.
-    let ours = live.reach.as_ref().is_some_and(|ours| ours.pass == reach.pass);
+    let ours = live.peer_endpoint.as_ref().is_some_and(|ours| ours.pass == reach.pass);
     (!ours).then(|| HolderRoute {
         gateway: gateway.into(),
         member: member.into(),
         address: reach.address.into(),
-        pass: reach.pass,
+        secret: reach.pass,
     })
 }

@@ -25,7 +25,7 @@ const TOGETHER: usize = 64;
 ///
 /// # Errors
 /// Some nodes may not have the new ACL yet: repeat.
-pub async fn apply(link: &ZkSession, root: &str) -> Result<AclReport, ZkError> {
+pub async fn apply_acl(link: &ZkSession, root: &str) -> Result<AclReport, ZkError> {
     let mut applied = AclReport::default();
     let mut left = VecDeque::from([root.to_owned()]);
     while !left.is_empty() {
@@ -33,7 +33,7 @@ pub async fn apply(link: &ZkSession, root: &str) -> Result<AclReport, ZkError> {
         // The ACL is set before the children are listed: a child that is missing in the list was made under the new
         // ACL.
         let done = join_all(some.iter().map(async |path| {
-            link.close_to_others(path).await?;
+            link.restrict_acl(path).await?;
             link.children(path).await
         }));
         for (path, done) in some.iter().zip(done.await) {

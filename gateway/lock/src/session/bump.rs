@@ -74,24 +74,24 @@ pub struct NewEra {
 ///
 /// # Errors
 /// It cannot be computed, or should not be begun. Nothing was changed; one node was made and removed.
-pub async fn next(
+pub async fn next_era(
     link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
     (seen, asked): (Option<&InstallationRecord>, &BumpRequest<'_>),
     randomness: &dyn Randomness,
 ) -> Result<NewEra, BumpEraError> {
-    let floor = era::floor(link, paths, era, randomness).await.map_err(|why| match why {
+    let floor = era::find_floor(link, paths, era, randomness).await.map_err(|why| match why {
         EpochFloorError::Make { source: MultiError { step: Some(0), .. }, .. } => {
             BumpEraError::Changed { path: paths.meta() }
         }
         why => BumpEraError::Floor(why),
     })?;
-    after(&era.meta, floor, seen, asked)
+    compute_next(&era.meta, floor, seen, asked)
 }
 
 /// The era after the one in `meta`. `floor`: an epoch that no token so far exceeds.
-fn after(
+fn compute_next(
     meta: &InstallationMeta,
     floor: u64,
     seen: Option<&InstallationRecord>,
@@ -139,7 +139,7 @@ pub async fn bump(
     next: InstallationMeta,
 ) -> Result<InstallationMeta, BumpEraError> {
     let (meta, members) = (paths.meta(), paths.members());
-    link.keep_access(&members).await.map_err(|source| BumpEraError::Write {
+    link.keep_acl(&members).await.map_err(|source| BumpEraError::Write {
         path: members.clone(),
         source: MultiError { step: None, fault: source },
     })?;
@@ -157,10 +157,10 @@ pub async fn bump(
         Err(MultiError { step: Some(0), fault: ZkError::BadVersion | ZkError::NoNode }) => {
             Err(BumpEraError::Changed { path: meta })
         }
-        Err(MultiError { fault: ZkError::NotEmpty, .. }) => Err(registered(link, members).await),
+        Err(MultiError { fault: ZkError::NotEmpty, .. }) => Err(registered_error(link, members).await),
         // If the session has ended, its last transaction may have been done as well.
         Err(MultiError { fault: ZkError::Ambiguous(_) | ZkError::SessionEnded, .. }) => {
-            settle(link, paths, next).await
+            confirm_bump(link, paths, next).await
         }
         Err(source) => Err(BumpEraError::Write { path: meta, source }),
     }
@@ -168,7 +168,7 @@ pub async fn bump(
 
 /// Finds out whether the transaction was done, after a lost answer. The connection is a new one by now, so the
 /// transaction was done before or never will be.
-async fn settle(
+async fn confirm_bump(
     link: &impl ZkClient,
     paths: &Paths,
     next: InstallationMeta,
@@ -180,7 +180,7 @@ async fn settle(
     if now.meta == next { Ok(next) } else { Err(BumpEraError::Changed { path }) }
 }
 
-async fn registered(link: &impl ZkClient, folder: String) -> BumpEraError {
+async fn registered_error(link: &impl ZkClient, folder: String) -> BumpEraError {
     // The names are for the message only; the transaction has made the decision.
     let names = link.children(&folder).await.unwrap_or_default();
     BumpEraError::Registered { folder, names: names.join(", ") }
@@ -202,7 +202,7 @@ mod tests {
         let seen = InstallationRecord { installation: "ours".into(), era: 7, highest: 900 };
         let mark = RollbackEvidence { highest: 800, era: 9, by: "gw-1".into() };
         let told = |suspect, seen, asked| {
-            let next = after(&meta(3, 10, suspect), 500, seen, asked).expect("an era");
+            let next = compute_next(&meta(3, 10, suspect), 500, seen, asked).expect("an era");
             (next.meta.era, next.meta.base - BASE_GAP, next.meta.format, next.meta.suspect)
         };
         assert_eq!(told(None, None, &NOTHING), (4, 500, 1, None));
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn an_epoch_far_above_all_that_are_known_has_to_be_meant() {
         let asked = |at_least, force| BumpRequest { at_least, force, ..NOTHING };
-        let told = |asked| after(&meta(0, 0, None), 500, None, &asked).map(|next| next.above);
+        let told = |asked| compute_next(&meta(0, 0, None), 500, None, &asked).map(|next| next.above);
         assert!(told(asked(500 + LARGEST_JUMP, false)).is_ok());
         assert!(matches!(told(asked(501 + LARGEST_JUMP, false)), Err(BumpEraError::Far { known: 500, .. })));
         assert!(told(asked(501 + LARGEST_JUMP, true)).is_ok());
@@ -228,7 +228,7 @@ mod tests {
         let base = 5 << 50;
         let told = |czxid, force| {
             let asked = BumpRequest { force, ..NOTHING };
-            after(&meta(2, base, None), base + czxid, None, &asked)
+            compute_next(&meta(2, base, None), base + czxid, None, &asked)
         };
         let furthest = LARGEST_JUMP - BASE_GAP;
         let next = told(furthest, false).expect("within what they believe");

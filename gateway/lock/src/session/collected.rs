@@ -63,7 +63,7 @@ pub(super) enum BatchOp {
 #[derive(Debug, Clone, Default)]
 pub(super) struct OpResult {
     /// One of the nodes that its transaction made.
-    pub(super) seen: Option<NodeStat>,
+    pub(super) stat: Option<NodeStat>,
     /// The path of the node that the part made.
     pub(super) made: Option<String>,
     /// All nodes below the parent of a [`NextNode`], seen when that node was there; `None` if they could not be read.
@@ -96,7 +96,7 @@ const PER_IDENTITY: usize = 16;
 
 impl BatchQueue {
     /// `identities`: those named in the ACL of each node, beside ourselves.
-    pub(super) fn with(identities: &[String]) -> Self {
+    pub(super) fn new(identities: &[String]) -> Self {
         Self {
             acl: identities.iter().map(|identity| identity.len() + PER_IDENTITY).sum(),
             waiting: RefCell::default(),
@@ -117,7 +117,7 @@ const MOST_BYTES: usize = 128 * 1024;
 const LEAST_PARTS: usize = 2;
 
 impl BatchOp {
-    pub(super) fn add_to<'a>(&'a self, steps: &mut Vec<MultiOp<'a>>) {
+    pub(super) fn append_to<'a>(&'a self, steps: &mut Vec<MultiOp<'a>>) {
         let node = |path, data| MultiOp::Create { path, data, kind: NodeKind::EphemeralSequential };
         match self {
             Self::CreateWithParent(first) => steps.extend([
@@ -134,7 +134,7 @@ impl BatchOp {
     }
 
     /// How many steps it adds to a transaction. The last of them makes its node, if it makes one.
-    pub(super) fn steps(&self) -> usize {
+    pub(super) fn op_count(&self) -> usize {
         match self {
             Self::CreateWithParent(_) | Self::DeleteWithParent(_) => 2,
             Self::CreateChild(_) | Self::DeleteChild(_) => 1,
@@ -151,7 +151,7 @@ impl BatchOp {
     }
 
     /// The expected path of the node that it makes.
-    pub(super) fn makes(&self) -> Option<&str> {
+    pub(super) fn created_path(&self) -> Option<&str> {
         match self {
             Self::CreateWithParent(first) => Some(&first.path),
             Self::CreateChild(next) => Some(&next.expected),
@@ -160,7 +160,7 @@ impl BatchOp {
     }
 
     /// The parent whose nodes have to be listed behind it.
-    pub(super) fn lists(&self) -> Option<&str> {
+    pub(super) fn listed_parent(&self) -> Option<&str> {
         match self {
             Self::CreateChild(next) => Some(&next.parent),
             Self::CreateWithParent(_) | Self::DeleteChild(_) | Self::DeleteWithParent(_) => None,
@@ -183,7 +183,7 @@ impl BatchOp {
 
 impl BatchQueue {
     /// Returns when every part that was asked for until now is answered. Before that a list of nodes may miss one.
-    pub async fn settled(&self) {
+    pub async fn wait_settled(&self) {
         let until = self.next.get();
         loop {
             let answered = self.answered.notified();
@@ -195,18 +195,18 @@ impl BatchQueue {
     }
 
     /// Parts that may share a transaction.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn op_limit(&self) -> usize {
         self.room.get()
     }
 
     /// A shared transaction was done, or refused because of one of its parts.
-    pub(super) fn learns(&self, done: bool) {
+    pub(super) fn adapt_limit(&self, done: bool) {
         let room = self.room.get();
         self.room.set(if done { (room + 1).min(MOST_PARTS) } else { (room / 2).max(LEAST_PARTS) });
     }
 
     /// What is sent next.
-    pub(super) fn take(&self) -> Vec<PendingOp> {
+    pub(super) fn take_batch(&self) -> Vec<PendingOp> {
         let mut waiting = self.waiting.borrow_mut();
         let mut bytes = 0;
         let fit = waiting.iter().take(MOST_PARTS).take_while(|asked| {
@@ -217,7 +217,7 @@ impl BatchQueue {
         waiting.drain(..fit).collect()
     }
 
-    pub(super) fn tell(&self, asked: PendingOp, told: Result<OpResult, MultiError>) {
+    pub(super) fn complete(&self, asked: PendingOp, told: Result<OpResult, MultiError>) {
         self.open.borrow_mut().remove(&asked.number);
         // This fails if the caller has gone; it then looks for its nodes by itself.
         asked.answer.send(told).ok();
@@ -228,7 +228,7 @@ impl BatchQueue {
 mod tests {
     use super::*;
 
-    fn asked(bytes: usize) -> PendingOp {
+    fn pending_op(bytes: usize) -> PendingOp {
         let part = BatchOp::DeleteWithParent(DeleteWithParent {
             path: "x".repeat(bytes),
             parent: String::new(),
@@ -239,16 +239,16 @@ mod tests {
 
     #[test]
     fn what_is_sent_at_a_time_is_bounded_and_never_nothing() {
-        let collected = BatchQueue::with(&[]);
+        let collected = BatchQueue::new(&[]);
         let sizes = [MOST_BYTES + 1, MOST_BYTES - 1, 1, 1].into_iter().chain([1; MOST_PARTS]);
-        collected.waiting.borrow_mut().extend(sizes.map(asked));
-        let taken = std::iter::from_fn(|| Some(collected.take().len())).take_while(|taken| *taken > 0);
+        collected.waiting.borrow_mut().extend(sizes.map(pending_op));
+        let taken = std::iter::from_fn(|| Some(collected.take_batch().len())).take_while(|taken| *taken > 0);
         assert_eq!(taken.collect::<Vec<_>>(), [1, 2, MOST_PARTS, 1]);
     }
 
     #[test]
     fn whoever_is_named_in_an_acl_counts_with_each_node() {
-        let collected = BatchQueue::with(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
+        let collected = BatchQueue::new(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
         for _ in 0..4 {
             let part = BatchOp::CreateWithParent(CreateWithParent {
                 parent: "/a".into(),
@@ -264,17 +264,17 @@ mod tests {
                 number: 0,
             });
         }
-        assert_eq!(collected.take().len(), 1);
+        assert_eq!(collected.take_batch().len(), 1);
     }
 
     #[test]
     fn refusals_leave_less_room_and_successes_more() {
-        let collected = BatchQueue::with(&[]);
-        (0..10).for_each(|_| collected.learns(false));
-        assert_eq!(collected.room(), LEAST_PARTS);
-        (0..3).for_each(|_| collected.learns(true));
-        assert_eq!(collected.room(), LEAST_PARTS + 3);
-        (0..100).for_each(|_| collected.learns(true));
-        assert_eq!(collected.room(), MOST_PARTS);
+        let collected = BatchQueue::new(&[]);
+        (0..10).for_each(|_| collected.adapt_limit(false));
+        assert_eq!(collected.op_limit(), LEAST_PARTS);
+        (0..3).for_each(|_| collected.adapt_limit(true));
+        assert_eq!(collected.op_limit(), LEAST_PARTS + 3);
+        (0..100).for_each(|_| collected.adapt_limit(true));
+        assert_eq!(collected.op_limit(), MOST_PARTS);
     }
 }

@@ -9,7 +9,7 @@ use tracing::debug;
 use super::{
     link::{ZkClient, ZkError},
     live::ActiveSession,
-    member::{MemberRecord, gateway_of},
+    member::{MemberRecord, gateway_name},
     settings::SessionSettings,
 };
 
@@ -20,22 +20,22 @@ const TICK: Duration = Duration::from_secs(1);
 const MOST: usize = 4096;
 
 /// Looks for as long as it is polled. Reads only. `told` hears after each look how many gateways lock other keys.
-pub(crate) async fn watch<L: ZkClient>(
+pub(crate) async fn watch_plans<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
     every: Duration,
     told: impl Fn(usize),
 ) -> Infallible {
-    let others = settings.member.others();
+    let others = settings.member.peer_check();
     loop {
         sleep(TICK.min(every)).await;
-        if !others.is_due(settings.clock.now(), every) {
+        if !others.claim_check(settings.clock.now(), every) {
             continue;
         }
-        match unlike(live, settings).await {
+        match mismatched_peers(live, settings).await {
             Ok(unlike) => {
-                let unlike = others.saw(unlike);
-                settings.metrics.unlike(unlike);
+                let unlike = others.update_mismatched(unlike);
+                settings.metrics.set_config_mismatch(unlike);
                 told(unlike);
             }
             // The next look is another try.
@@ -44,25 +44,25 @@ pub(crate) async fn watch<L: ZkClient>(
     }
 }
 
-async fn unlike<L: ZkClient>(
+async fn mismatched_peers<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
 ) -> Result<BTreeSet<String>, ZkError> {
     let folder = live.paths.members();
-    let nodes = live.link.children(&folder).await?;
+    let nodes = live.client.children(&folder).await?;
     let paths = nodes.iter().take(MOST).map(|node| format!("{folder}/{node}")).collect();
-    let paths = settings.member.others().are_not_ours(paths);
-    let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
-    let ours = plan_of(&settings.member.data());
+    let paths = settings.member.peer_check().without_own_members(paths);
+    let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
+    let ours = plan_fingerprint(&settings.member.data());
     let plans = paths.iter().zip(read).filter_map(|(path, read)| {
         let node = path.strip_prefix(&folder)?.trim_start_matches('/');
         // If a node has gone meanwhile, its gateway has gone as well.
-        Some((gateway_of(node).to_owned(), plan_of(&read.ok()?.0)?))
+        Some((gateway_name(node).to_owned(), plan_fingerprint(&read.ok()?.0)?))
     });
     Ok(plans.filter(|(_, plan)| Some(plan) != ours.as_ref()).map(|(gateway, _)| gateway).collect())
 }
 
 /// `None` for what is no member's data.
-fn plan_of(data: &[u8]) -> Option<String> {
+fn plan_fingerprint(data: &[u8]) -> Option<String> {
     serde_json::from_slice::<MemberRecord>(data).ok().map(|member| member.plan)
 }

@@ -22,7 +22,7 @@ pub struct LogDedup {
 pub struct AuditClaim<'c>(Option<&'c AtomicBool>);
 
 impl AuditClaim<'_> {
-    pub fn done(mut self) {
+    pub fn complete(mut self) {
         self.0 = None;
     }
 }
@@ -43,12 +43,12 @@ const MAX_REASONS: usize = 64;
 
 impl LogDedup {
     /// Whether `why` has to be logged: it was not yet, or long ago. If so, it counts as logged from now on.
-    pub fn is_news(&self, why: &str) -> bool {
-        self.is_news_at(why, Instant::now())
+    pub fn insert(&self, why: &str) -> bool {
+        self.insert_at(why, Instant::now())
     }
 
-    fn is_news_at(&self, why: &str, now: Instant) -> bool {
-        let mut said = self.said();
+    fn insert_at(&self, why: &str, now: Instant) -> bool {
+        let mut said = self.entries();
         said.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
         if said.contains_key(why) {
             return false;
@@ -62,17 +62,17 @@ impl LogDedup {
     }
 
     /// Gives the claim to one caller only.
-    pub fn audits(&self) -> Option<AuditClaim<'_>> {
+    pub fn claim_audit(&self) -> Option<AuditClaim<'_>> {
         let mine = self.audited.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
         mine.is_ok().then_some(AuditClaim(Some(&self.audited)))
     }
 
     /// The trouble is over: the same reasons are news when they come again.
-    pub fn forget(&self) {
-        self.said().clear();
+    pub fn clear(&self) {
+        self.entries().clear();
     }
 
-    fn said(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,21 +84,21 @@ mod tests {
     #[test]
     fn what_was_said_is_not_said_again_until_it_ends_or_was_long_ago() {
         let (complaints, now) = (LogDedup::default(), Instant::now());
-        assert!(complaints.is_news_at("away", now));
-        assert!(!complaints.is_news_at("away", now + REPEAT_AFTER / 2));
-        assert!(complaints.is_news_at("away", now + REPEAT_AFTER));
-        complaints.forget();
-        assert!(complaints.is_news_at("away", now + REPEAT_AFTER));
+        assert!(complaints.insert_at("away", now));
+        assert!(!complaints.insert_at("away", now + REPEAT_AFTER / 2));
+        assert!(complaints.insert_at("away", now + REPEAT_AFTER));
+        complaints.clear();
+        assert!(complaints.insert_at("away", now + REPEAT_AFTER));
     }
 
     #[test]
     fn one_session_looks_for_all_and_another_one_where_it_could_not() {
         let complaints = LogDedup::default();
-        let claim = complaints.audits().expect("the first one");
-        assert!(complaints.audits().is_none());
+        let claim = complaints.claim_audit().expect("the first one");
+        assert!(complaints.claim_audit().is_none());
         drop(claim);
-        complaints.audits().expect("again").done();
-        assert!(complaints.audits().is_none());
+        complaints.claim_audit().expect("again").complete();
+        assert!(complaints.claim_audit().is_none());
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         let (complaints, now) = (LogDedup::default(), Instant::now());
         let said = (0..REPEAT_AFTER.as_secs()).map(|second| {
             let now = now + Duration::from_secs(second);
-            [complaints.is_news_at("away", now), complaints.is_news_at("refused", now)]
+            [complaints.insert_at("away", now), complaints.insert_at("refused", now)]
         });
         assert_eq!(said.flatten().filter(|news| *news).count(), 2);
     }
@@ -115,12 +115,12 @@ mod tests {
     fn no_more_is_remembered_than_a_process_finds_out_at_once() {
         let (complaints, now) = (LogDedup::default(), Instant::now());
         for number in 0..1000 {
-            assert!(complaints.is_news_at(&number.to_string(), now + Duration::from_millis(number)));
+            assert!(complaints.insert_at(&number.to_string(), now + Duration::from_millis(number)));
         }
-        assert_eq!(complaints.said().len(), MAX_REASONS);
+        assert_eq!(complaints.entries().len(), MAX_REASONS);
         let now = now + Duration::from_secs(1);
-        assert!(!complaints.is_news_at("999", now), "the latest are kept");
-        assert!(complaints.is_news_at("after all", now + REPEAT_AFTER));
-        assert_eq!(complaints.said().len(), 1, "what is long ago is forgotten");
+        assert!(!complaints.insert_at("999", now), "the latest are kept");
+        assert!(complaints.insert_at("after all", now + REPEAT_AFTER));
+        assert_eq!(complaints.entries().len(), 1, "what is long ago is forgotten");
     }
 }

@@ -11,9 +11,9 @@ use std::{
 
 use fencegate_policies::{host::CanonicalHost, plan};
 use fencegate_process::{
-    client_tls::{ClientTlsError, SYSTEM_ROOTS, config, stamps},
+    client_tls::{ClientTlsError, SYSTEM_ROOTS, client_config, file_versions},
     pem::{self, FileSecrecy, FileVersion, PemError, not_after},
-    said::causes,
+    said::error_chain,
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use tracing::{error, info};
@@ -65,13 +65,13 @@ impl Credentials {
     /// # Errors
     /// The files cannot be used, or a server has no name that a certificate can have: the client library would panic.
     pub(super) fn open(tls: &plan::ClientTls, servers: &[String]) -> Result<Arc<Self>, CredentialsError> {
-        if let Some(server) = servers.iter().find(|server| name_of(server).is_none()) {
+        if let Some(server) = servers.iter().find(|server| server_name(server).is_none()) {
             return Err(CredentialsError::Name { server: server.clone() });
         }
         // The time stamps are taken before the files are read, so that a change in between is noticed later.
-        let seen = stamps(tls);
-        let (config, certificates) = read(tls)?;
-        let looked = LoadedTlsFiles { seen, config: Arc::new(config), until: until(tls), bad: None };
+        let seen = file_versions(tls);
+        let (config, certificates) = load(tls)?;
+        let looked = LoadedTlsFiles { seen, config: Arc::new(config), until: expires_at(tls), bad: None };
         let certificates = TlsDynamicCerts::new(certificates);
         Ok(Arc::new(Self { tls: tls.clone(), certificates, looked: Mutex::new(looked) }))
     }
@@ -80,59 +80,59 @@ impl Credentials {
     ///
     /// # Errors
     /// No thread could be started.
-    pub(super) fn follow(self: &Arc<Self>, metrics: SessionMetrics) -> Result<(), CredentialsError> {
+    pub(super) fn watch_files(self: &Arc<Self>, metrics: SessionMetrics) -> Result<(), CredentialsError> {
         let watched = Arc::downgrade(self);
         thread::Builder::new().name("zk-certificates".into()).spawn(move || watch(&watched, &metrics))?;
         Ok(())
     }
 
-    pub(super) fn options(&self) -> TlsOptions {
+    pub(super) fn tls_options(&self) -> TlsOptions {
         TlsOptions::new().with_certs(self.certificates.clone())
     }
 
-    pub(super) fn config(&self) -> Arc<ClientConfig> {
-        self.looked().config.clone()
+    pub(super) fn client_config(&self) -> Arc<ClientConfig> {
+        self.loaded().config.clone()
     }
 
     /// The file of the certificate that we show, if that has expired.
-    pub(super) fn expired(&self) -> Option<&Path> {
-        let until = self.looked().until?;
+    pub(super) fn expired_certificate(&self) -> Option<&Path> {
+        let until = self.loaded().until?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.tls.client.as_ref().filter(|_| until < now).map(|client| client.chain.as_path())
     }
 
-    pub(super) fn show_nothing(&self) -> bool {
+    pub(super) fn has_no_client_certificate(&self) -> bool {
         self.tls.client.is_none()
     }
 
     /// Reads the files without the lock: the sessions' thread takes that lock, and must not wait for a disk.
-    fn look(&self, metrics: &SessionMetrics) {
-        let now = stamps(&self.tls);
-        let mut looked = self.looked();
+    fn reload_if_changed(&self, metrics: &SessionMetrics) {
+        let now = file_versions(&self.tls);
+        let mut looked = self.loaded();
         if looked.seen == now {
             if let Some(bad) = looked.bad.take() {
-                metrics.tls_reloaded(false);
-                let bad = causes(&bad);
+                metrics.record_tls_reload(false);
+                let bad = error_chain(&bad);
                 error!(code = "FG0510", bad, "zookeeper.tls_files_bad: the old ones stay in use");
             }
             return;
         }
         looked.seen = now;
         drop(looked);
-        match read(&self.tls) {
+        match load(&self.tls) {
             Ok((config, certificates)) => {
-                let (config, until) = (Arc::new(config), until(&self.tls));
-                let mut looked = self.looked();
+                let (config, until) = (Arc::new(config), expires_at(&self.tls));
+                let mut looked = self.loaded();
                 (looked.config, looked.until, looked.bad) = (config, until, None);
                 self.certificates.update(certificates);
-                metrics.tls_reloaded(true);
+                metrics.record_tls_reload(true);
                 info!("zookeeper.tls_files_taken_over: for the next connection");
             }
-            Err(bad) => self.looked().bad = Some(bad),
+            Err(bad) => self.loaded().bad = Some(bad),
         }
     }
 
-    fn looked(&self) -> MutexGuard<'_, LoadedTlsFiles> {
+    fn loaded(&self) -> MutexGuard<'_, LoadedTlsFiles> {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,7 +142,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
     while let Some(credentials) = credentials.upgrade() {
-        credentials.look(metrics);
+        credentials.reload_if_changed(metrics);
         drop(credentials);
         thread::sleep(POLL_INTERVAL);
     }
@@ -150,31 +150,34 @@ fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
 
 /// Reads the files for us and for the library, which parses PEM by itself. Files that one of the two cannot parse are
 /// used by neither.
-fn read(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), CredentialsError> {
-    let config = config(tls)?;
+fn load(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), CredentialsError> {
+    let config = client_config(tls)?;
     let unfit = |path: &Path, why: &zookeeper_client::Error| CredentialsError::Content {
         path: path.into(),
-        why: causes(why),
+        why: error_chain(why),
     };
     let path = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
-    let roots = TlsCa::from_pem(&pem::text(path, FileSecrecy::Public)?).map_err(|bad| unfit(path, &bad))?;
+    let roots =
+        TlsCa::from_pem(&pem::read_text(path, FileSecrecy::Public)?).map_err(|bad| unfit(path, &bad))?;
     let mut certificates = TlsCerts::builder().with_ca(roots);
     if let Some(client) = &tls.client {
-        let (chain, key) =
-            (pem::text(&client.chain, FileSecrecy::Public)?, pem::text(&client.key, FileSecrecy::Secret)?);
+        let (chain, key) = (
+            pem::read_text(&client.chain, FileSecrecy::Public)?,
+            pem::read_text(&client.key, FileSecrecy::Secret)?,
+        );
         let identity = TlsIdentity::from_pem(&chain, &key).map_err(|bad| unfit(&client.chain, &bad))?;
         certificates = certificates.with_identity(identity);
     }
     Ok((config, certificates.build().map_err(|bad| unfit(path, &bad))?))
 }
 
-fn until(tls: &plan::ClientTls) -> Option<u64> {
+fn expires_at(tls: &plan::ClientTls) -> Option<u64> {
     let chain = pem::certificates(&tls.client.as_ref()?.chain).ok()?;
     not_after(chain.first()?)
 }
 
 /// The name that the certificate of a server has to have.
-pub(super) fn name_of(server: &str) -> Option<ServerName<'static>> {
+pub(super) fn server_name(server: &str) -> Option<ServerName<'static>> {
     let host = CanonicalHost::parse(server).ok()?;
     let bare = host.ip().map_or_else(|| host.name().to_owned(), |ip| ip.to_string());
     ServerName::try_from(bare).ok()
@@ -189,7 +192,7 @@ mod tests {
         for (server, host) in
             [("zk-1.internal:2281", "zk-1.internal"), ("[::1]:2281", "::1"), ("127.0.0.1:1", "127.0.0.1")]
         {
-            assert_eq!(name_of(server), ServerName::try_from(host).ok(), "{server}");
+            assert_eq!(server_name(server), ServerName::try_from(host).ok(), "{server}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Era {
 pub enum ReadMetaError {
     #[error(
         "{path} does not exist; make it once with `{}`",
-        again::command(again::CommandTarget::Gateway, "era init")
+        again::command_line(again::CommandTarget::Gateway, "era init")
     )]
     Missing { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
@@ -63,7 +63,7 @@ pub async fn read(link: &impl ZkClient, paths: &Paths) -> Result<Era, ReadMetaEr
     if meta.format > FORMAT {
         return Err(ReadMetaError::Newer { path, found: meta.format });
     }
-    if let Err(why) = meta.is_possible() {
+    if let Err(why) = meta.validate() {
         return Err(ReadMetaError::Foreign { path, why });
     }
     Ok(Era { meta, version: seen.version })
@@ -99,11 +99,11 @@ pub async fn init(
     let root = paths.root();
     let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
     for end in ends {
-        present(link, &root[..end]).await?;
+        ensure_node(link, &root[..end]).await?;
     }
-    present(link, &paths.members()).await?;
-    present(link, &paths.locks()).await?;
-    present(link, &paths.plans()).await?;
+    ensure_node(link, &paths.members()).await?;
+    ensure_node(link, &paths.locks()).await?;
+    ensure_node(link, &paths.plans()).await?;
     let InitialEra { uuid, era, base } = beginning;
     let uuid = uuid.unwrap_or_else(|| Guid::new(randomness).to_string());
     let meta = InstallationMeta { format: UNMARKED, uuid, era, base, suspect: None };
@@ -115,7 +115,7 @@ pub async fn init(
     }
 }
 
-async fn present(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
+async fn ensure_node(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
     match link.create(path, b"", NodeKind::Persistent).await {
         Ok(_) | Err(ZkError::NodeExists) => Ok(()),
         Err(fault) => Err(fault),
@@ -124,7 +124,7 @@ async fn present(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
 
 /// An epoch that no token granted so far exceeds. It comes from a node that is made now, in the era that was read, and
 /// removed again: its czxid is above those of all earlier lock nodes.
-pub async fn floor(
+pub async fn find_floor(
     link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
@@ -137,7 +137,7 @@ pub async fn floor(
     ];
     let made = link.commit(&steps).await;
     made.map_err(|source| EpochFloorError::Make { root: paths.root().to_owned(), source })?;
-    let seen = link.seen(&path).await;
+    let seen = link.stat(&path).await;
     // If this fails, the node goes with the session.
     drop(link.delete(&path).await);
     let seen =
@@ -147,7 +147,7 @@ pub async fn floor(
 
 /// Writes into `meta` that ZooKeeper went back behind what `mark` says. Every session then ends at its next heartbeat,
 /// and no gateway begins a new one before the next era.
-pub async fn suspect(
+pub async fn mark_suspect(
     link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
@@ -168,7 +168,7 @@ pub async fn suspect(
 }
 
 /// Whether `meta` is still what was read. Only a transaction can tell: a read from a follower or observer may be old.
-pub async fn is_still(link: &impl ZkClient, paths: &Paths, era: &Era) -> Result<bool, MultiError> {
+pub async fn is_unchanged(link: &impl ZkClient, paths: &Paths, era: &Era) -> Result<bool, MultiError> {
     let meta = paths.meta();
     match link.commit(&[MultiOp::Check { path: &meta, version: era.version }]).await {
         Ok(_) => Ok(true),
@@ -178,8 +178,8 @@ pub async fn is_still(link: &impl ZkClient, paths: &Paths, era: &Era) -> Result<
 }
 
 /// E of a node that is there. `None`: it is gone, or its transaction gives no token.
-pub async fn epoch_of(link: &impl ZkClient, path: &str, base: u64) -> Result<Option<u64>, ZkError> {
-    let seen = link.seen(path).await?;
+pub async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> Result<Option<u64>, ZkError> {
+    let seen = link.stat(path).await?;
     Ok(seen.and_then(|seen| epoch(base, seen.czxid).ok()))
 }
 

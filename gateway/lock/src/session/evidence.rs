@@ -18,13 +18,13 @@ pub struct LockValidity {
 }
 
 impl LockValidity {
-    pub fn of(session: Arc<SessionDeadline>) -> Self {
+    pub fn new(session: Arc<SessionDeadline>) -> Self {
         Self { session, taken_away: AtomicBool::new(false) }
     }
 
     /// Whether we may act as holder at `now`.
-    pub fn holds(&self, now: BootInstant) -> bool {
-        !self.taken_away.load(Ordering::Acquire) && self.session.holds(now)
+    pub fn is_valid_at(&self, now: BootInstant) -> bool {
+        !self.taken_away.load(Ordering::Acquire) && self.session.is_valid_at(now)
     }
 
     /// The id of the session that owns the lock node.
@@ -50,11 +50,11 @@ impl LockValidity {
 
 impl SendPermission for LockValidity {
     fn holds(&self, now: BootInstant) -> bool {
-        Self::holds(self, now)
+        Self::is_valid_at(self, now)
     }
 
     fn deadline(&self) -> BootInstant {
-        self.session.deadline()
+        self.session.expires_at()
     }
 }
 
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn a_tenure_is_proven_as_long_as_its_session() {
-        let session = Arc::new(SessionDeadline::until(0x7001, at(100)));
-        let evidence = LockValidity::of(session.clone());
+        let session = Arc::new(SessionDeadline::new(0x7001, at(100)));
+        let evidence = LockValidity::new(session.clone());
         assert_eq!((evidence.session(), SendPermission::deadline(&evidence)), (0x7001, at(100)));
-        assert!(evidence.holds(at(99)) && SendPermission::holds(&evidence, at(99)));
-        assert!(!evidence.holds(at(100)) && !SendPermission::holds(&evidence, at(100)));
+        assert!(evidence.is_valid_at(at(99)) && SendPermission::holds(&evidence, at(99)));
+        assert!(!evidence.is_valid_at(at(100)) && !SendPermission::holds(&evidence, at(100)));
         assert!(!evidence.is_revoked(), "the next heartbeat may still prove it");
         session.revoke();
         assert!(evidence.is_revoked() && !evidence.is_taken_away());
@@ -81,12 +81,12 @@ mod tests {
     /// Its session lives on, and proves its other tenures.
     #[test]
     fn a_tenure_whose_node_was_taken_away_is_over_and_no_other_one_is() {
-        let session = Arc::new(SessionDeadline::until(1, at(100)));
-        let [taken, other] = [(), ()].map(|()| LockValidity::of(session.clone()));
+        let session = Arc::new(SessionDeadline::new(1, at(100)));
+        let [taken, other] = [(), ()].map(|()| LockValidity::new(session.clone()));
         taken.revoke();
-        assert!(taken.is_revoked() && taken.is_taken_away() && !taken.holds(at(1)));
-        assert!(!other.is_revoked() && !other.is_taken_away() && other.holds(at(1)));
+        assert!(taken.is_revoked() && taken.is_taken_away() && !taken.is_valid_at(at(1)));
+        assert!(!other.is_revoked() && !other.is_taken_away() && other.is_valid_at(at(1)));
         session.extend(at(500));
-        assert!(!taken.holds(at(1)) && !SendPermission::holds(&taken, at(1)));
+        assert!(!taken.is_valid_at(at(1)) && !SendPermission::holds(&taken, at(1)));
     }
 }

@@ -49,16 +49,16 @@ const MAX_SESSIONS: usize = 1024;
 
 /// The shortest timeout that a server has granted to a session so far; `None` if one of its `connections` was not
 /// heard.
-pub(super) fn least(session: i64, connections: u64) -> Option<Duration> {
-    NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).of(session, connections)
+pub(super) fn shortest_timeout(session: i64, connections: u64) -> Option<Duration> {
+    NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).shortest(session, connections)
 }
 
 impl NegotiatedTimeouts {
-    fn of(&self, session: i64, connections: u64) -> Option<Duration> {
+    fn shortest(&self, session: i64, connections: u64) -> Option<Duration> {
         self.heard.get(&session).filter(|heard| heard.times >= connections).map(|heard| heard.least)
     }
 
-    fn heard(&mut self, session: i64, timeout: Duration) {
+    fn record(&mut self, session: i64, timeout: Duration) {
         if let Some(known) = self.heard.get_mut(&session) {
             *known = ObservedTimeout { least: timeout.min(known.least), times: known.times + 1 };
             return;
@@ -89,8 +89,8 @@ impl<S: Subscriber> Layer<S> for ConnectLogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = LogLine::default();
         event.record(&mut line);
-        if let Some((session, timeout)) = grant(&line.said) {
-            NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).heard(session, timeout);
+        if let Some((session, timeout)) = parse_connect_response(&line.said) {
+            NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).record(session, timeout);
         }
     }
 }
@@ -128,7 +128,7 @@ impl Write for LogLine {
 }
 
 /// Reads session and timeout from the line.
-fn grant(said: &str) -> Option<(i64, Duration)> {
+fn parse_connect_response(said: &str) -> Option<(i64, Duration)> {
     let mut fields =
         said.strip_prefix(CONNECT_RESPONSE_PREFIX)?.split(", ").filter_map(|field| field.split_once(": "));
     let (mut session, mut timeout) = (None, None);
@@ -153,43 +153,43 @@ mod tests {
 
     #[test]
     fn the_line_is_understood_and_no_other_is_taken_for_it() {
-        assert_eq!(grant(LINE), Some((72_057_594_037_927_937, Duration::from_secs(4))));
+        assert_eq!(parse_connect_response(LINE), Some((72_057_594_037_927_937, Duration::from_secs(4))));
         for other in [
             "",
             "sending connect request: ConnectRequest { timeout: 4000, session_id: 1 }",
             "received connect response: ConnectResponse { session_timeout: x, session_id: 1 }",
             "received connect response: ConnectResponse { session_timeout: 4000 }",
         ] {
-            assert_eq!(grant(other), None, "{other}");
+            assert_eq!(parse_connect_response(other), None, "{other}");
         }
     }
 
     #[test]
     fn a_session_has_the_shortest_that_it_was_granted() {
         let mut granted = NegotiatedTimeouts { heard: BTreeMap::new(), sessions: VecDeque::new() };
-        assert_eq!(granted.of(1, 1), None);
+        assert_eq!(granted.shortest(1, 1), None);
         for (session, seconds) in [(1, 12), (2, 8), (1, 4), (1, 12)] {
-            granted.heard(session, Duration::from_secs(seconds));
+            granted.record(session, Duration::from_secs(seconds));
         }
         let seconds =
-            |granted: &NegotiatedTimeouts, session| granted.of(session, 1).map(|least| least.as_secs());
+            |granted: &NegotiatedTimeouts, session| granted.shortest(session, 1).map(|least| least.as_secs());
         assert_eq!((seconds(&granted, 1), seconds(&granted, 2)), (Some(4), Some(8)));
         for session in 0..MAX_SESSIONS as i64 {
-            granted.heard(session + 10, Duration::from_secs(1));
+            granted.record(session + 10, Duration::from_secs(1));
         }
-        assert_eq!((granted.of(1, 1), granted.sessions.len()), (None, MAX_SESSIONS), "kept for ever");
+        assert_eq!((granted.shortest(1, 1), granted.sessions.len()), (None, MAX_SESSIONS), "kept for ever");
     }
 
     #[test]
     fn a_session_that_comes_back_unheard_is_not_known_by_what_was_heard_before() {
         let mut granted = NegotiatedTimeouts { heard: BTreeMap::new(), sessions: VecDeque::new() };
         let twelve = Duration::from_secs(12);
-        granted.heard(1, twelve);
-        assert_eq!((granted.of(1, 1), granted.of(1, 2)), (Some(twelve), None));
-        granted.heard(2, twelve);
-        assert_eq!(granted.of(1, 2), None, "what another one was granted");
-        granted.heard(1, twelve);
-        assert_eq!((granted.of(1, 2), granted.of(1, 3)), (Some(twelve), None));
+        granted.record(1, twelve);
+        assert_eq!((granted.shortest(1, 1), granted.shortest(1, 2)), (Some(twelve), None));
+        granted.record(2, twelve);
+        assert_eq!(granted.shortest(1, 2), None, "what another one was granted");
+        granted.record(1, twelve);
+        assert_eq!((granted.shortest(1, 2), granted.shortest(1, 3)), (Some(twelve), None));
     }
 
     #[test]
@@ -199,9 +199,9 @@ mod tests {
         tracing::subscriber::with_default(log, || {
             tracing::debug!(target: CLIENT_LOG_TARGET, "received ping response");
             tracing::debug!(target: "zookeeper_client", "{LINE}");
-            assert_eq!(least(72_057_594_037_927_937, 1), None);
+            assert_eq!(shortest_timeout(72_057_594_037_927_937, 1), None);
             tracing::debug!(target: CLIENT_LOG_TARGET, "{LINE}");
         });
-        assert_eq!(least(72_057_594_037_927_937, 1), Some(Duration::from_secs(4)));
+        assert_eq!(shortest_timeout(72_057_594_037_927_937, 1), Some(Duration::from_secs(4)));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use fencegate_process::{pem::not_after, said::causes};
+use fencegate_process::{pem::not_after, said::error_chain};
 use futures_util::future::join_all;
 use rustls::{CertificateError, ClientConfig, Error};
 use tokio::{
@@ -13,7 +13,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::credentials::{Credentials, name_of};
+use super::credentials::{Credentials, server_name};
 
 /// The result of one try.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,12 +34,15 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ALERT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Tries a handshake with each server, and sends nothing after it.
-pub(super) async fn meet<'s>(servers: &'s [String], shown: &Credentials) -> Vec<(&'s str, HandshakeOutcome)> {
-    let config = shown.config();
+pub(super) async fn probe_all<'s>(
+    servers: &'s [String],
+    shown: &Credentials,
+) -> Vec<(&'s str, HandshakeOutcome)> {
+    let config = shown.client_config();
     join_all(servers.iter().map(|server| {
         let config = config.clone();
         async move {
-            let met = timeout(PROBE_TIMEOUT, one(server, config, shown)).await;
+            let met = timeout(PROBE_TIMEOUT, probe(server, config, shown)).await;
             (
                 server.as_str(),
                 met.unwrap_or_else(|_| HandshakeOutcome::Unreachable("no answer in time".into())),
@@ -58,13 +61,15 @@ pub(super) fn refusals(met: &[(&str, HandshakeOutcome)]) -> String {
     refused.collect::<Vec<_>>().join("; ")
 }
 
-async fn one(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> HandshakeOutcome {
-    let Some(name) = name_of(server) else { return HandshakeOutcome::Unreachable("it has no host".into()) };
+async fn probe(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> HandshakeOutcome {
+    let Some(name) = server_name(server) else {
+        return HandshakeOutcome::Unreachable("it has no host".into());
+    };
     let stream = match TcpStream::connect(server).await {
         Ok(stream) => stream,
-        Err(error) => return HandshakeOutcome::Unreachable(causes(&error)),
+        Err(error) => return HandshakeOutcome::Unreachable(error_chain(&error)),
     };
-    let refused = |error: &io::Error| HandshakeOutcome::Refused(why(error, shown));
+    let refused = |error: &io::Error| HandshakeOutcome::Refused(describe_error(error, shown));
     let mut stream = match TlsConnector::from(config).connect(name, stream).await {
         Ok(stream) => stream,
         Err(error) => return refused(&error),
@@ -78,18 +83,22 @@ async fn one(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> Ha
 }
 
 /// The answer to one of ZooKeeper's four-letter words; `None` if the server does not answer in time.
-pub(super) async fn says(server: &str, word: &str, shown: Option<&Credentials>) -> Option<String> {
+pub(super) async fn four_letter_word(
+    server: &str,
+    word: &str,
+    shown: Option<&Credentials>,
+) -> Option<String> {
     let asked = async {
         let stream = TcpStream::connect(server).await?;
-        let Some(shown) = shown else { return ask(stream, word).await };
-        let name = name_of(server).ok_or(io::ErrorKind::InvalidInput)?;
-        ask(TlsConnector::from(shown.config()).connect(name, stream).await?, word).await
+        let Some(shown) = shown else { return exchange(stream, word).await };
+        let name = server_name(server).ok_or(io::ErrorKind::InvalidInput)?;
+        exchange(TlsConnector::from(shown.client_config()).connect(name, stream).await?, word).await
     };
     timeout(PROBE_TIMEOUT, asked).await.ok()?.ok()
 }
 
 /// Servers hang up after their answer, some of them without a TLS `close_notify`.
-async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io::Result<String> {
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io::Result<String> {
     stream.write_all(word.as_bytes()).await?;
     stream.flush().await?;
     let mut answer = [0; 256];
@@ -98,13 +107,13 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io:
 }
 
 /// The reason in words. They are the same at each try, so that the log shows a lasting reason only once.
-fn why(error: &io::Error, shown: &Credentials) -> String {
+fn describe_error(error: &io::Error, shown: &Credentials) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(Error::InvalidCertificate(bad)) => unbelieved(bad),
+        Some(Error::InvalidCertificate(bad)) => describe_certificate_error(bad),
         Some(Error::AlertReceived(alert)) => {
-            let guess = match shown.expired() {
+            let guess = match shown.expired_certificate() {
                 Some(path) => format!("our certificate in {} has expired", path.display()),
-                None if shown.show_nothing() => {
+                None if shown.has_no_client_certificate() => {
                     "it may ask for a certificate, and `client_certificate_file` is not set".into()
                 }
                 None => "it does not believe who signed our certificate, or what it is for".into(),
@@ -115,11 +124,11 @@ fn why(error: &io::Error, shown: &Credentials) -> String {
         None if error.kind() == io::ErrorKind::UnexpectedEof => {
             "it hung up during the handshake: this may be a port without TLS".into()
         }
-        None => causes(error),
+        None => error_chain(error),
     }
 }
 
-fn unbelieved(bad: &CertificateError) -> String {
+fn describe_certificate_error(bad: &CertificateError) -> String {
     match bad {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "its certificate has expired".into()

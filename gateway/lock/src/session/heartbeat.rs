@@ -22,24 +22,24 @@ pub struct HeartbeatSchedule {
 }
 
 impl HeartbeatSchedule {
-    pub fn of(policy: &ZooKeeperSettings, negotiated: Duration) -> Self {
+    pub fn new(policy: &ZooKeeperSettings, negotiated: Duration) -> Self {
         let (period, relay) = (ZooKeeperSettings::heartbeat(negotiated), policy.tick / 2);
         Self { timeout: negotiated, period, margin: policy.margin(negotiated), gap: period + relay, relay }
     }
 
     /// How long an acknowledged write proves the session, counted from its sending.
-    pub fn proves(&self) -> Duration {
+    pub fn proof_duration(&self) -> Duration {
         self.timeout.saturating_sub(self.margin)
     }
 
     /// Until when a session is proven by something sent at `sent` that was acknowledged.
     pub fn deadline(&self, sent: BootInstant) -> BootInstant {
-        sent + self.proves()
+        sent + self.proof_duration()
     }
 
     /// Whether two heartbeats fit before the margin, and the margin is large enough.
     pub fn is_sound(&self, policy: &ZooKeeperSettings) -> bool {
-        self.proves() >= self.period * 2
+        self.proof_duration() >= self.period * 2
             && self.margin >= ZooKeeperSettings::least_margin(self.timeout, policy.tick)
     }
 }
@@ -66,7 +66,7 @@ impl HeartbeatTracker {
 
     /// Call this when a beat is handed to the client library, before it is awaited. `rhythm`: the present one of the
     /// session.
-    pub fn sending(&mut self, now: BootInstant, rhythm: HeartbeatSchedule) {
+    pub fn record_sent(&mut self, now: BootInstant, rhythm: HeartbeatSchedule) {
         self.rhythm = rhythm;
         if now.since(self.previous) > self.rhythm.gap {
             self.began = Some(now);
@@ -75,18 +75,18 @@ impl HeartbeatTracker {
     }
 
     /// The beat sent last was committed: the new deadline, unless it came too soon after a gap.
-    pub fn acknowledged(&self) -> Option<BootInstant> {
-        self.is_told().then(|| self.rhythm.deadline(self.previous))
+    pub fn acknowledged_deadline(&self) -> Option<BootInstant> {
+        self.is_leader_informed().then(|| self.rhythm.deadline(self.previous))
     }
 
     /// The time from the last beat to the next. If the last beat extended nothing, the next one comes as soon as it can
     /// extend the proof.
     pub fn period(&self) -> Duration {
-        if self.is_told() { self.rhythm.period } else { self.rhythm.period.min(self.rhythm.relay) }
+        if self.is_leader_informed() { self.rhythm.period } else { self.rhythm.period.min(self.rhythm.relay) }
     }
 
     /// Whether the leader had been told of the beats since the last gap when the last beat was sent.
-    fn is_told(&self) -> bool {
+    fn is_leader_informed(&self) -> bool {
         self.began.is_none_or(|began| self.previous.since(began) >= self.rhythm.relay)
     }
 }
@@ -127,8 +127,8 @@ mod tests {
     /// The largest delay in rhythm is a period and the half tick after which a follower has told its leader.
     #[test]
     fn the_rhythm_is_that_of_the_negotiated_timeout() {
-        assert_eq!(HeartbeatSchedule::of(&policy(None), Duration::from_secs(12)), RHYTHM);
-        let short = HeartbeatSchedule::of(&policy(None), Duration::from_millis(3000));
+        assert_eq!(HeartbeatSchedule::new(&policy(None), Duration::from_secs(12)), RHYTHM);
+        let short = HeartbeatSchedule::new(&policy(None), Duration::from_millis(3000));
         assert_eq!((short.period, short.gap), (Duration::from_millis(500), Duration::from_millis(1500)));
     }
 
@@ -138,7 +138,7 @@ mod tests {
     fn a_rhythm_is_sound_down_to_two_beats_and_the_least_margin() {
         let sound = |timeout, margin| {
             let policy = policy(Some(Duration::from_millis(margin)));
-            HeartbeatSchedule::of(&policy, Duration::from_millis(timeout)).is_sound(&policy)
+            HeartbeatSchedule::new(&policy, Duration::from_millis(timeout)).is_sound(&policy)
         };
         assert!(sound(12_000, 3000), "the least margin: a period and a tick");
         assert!(!sound(12_000, 2999));
@@ -149,26 +149,26 @@ mod tests {
     #[test]
     fn a_beat_proves_from_its_send_time() {
         let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
-        beats.sending(second(101), RHYTHM);
-        assert_eq!(beats.acknowledged(), Some(second(101 + 12 - 3)));
+        beats.record_sent(second(101), RHYTHM);
+        assert_eq!(beats.acknowledged_deadline(), Some(second(101 + 12 - 3)));
     }
 
     #[test]
     fn the_first_beat_after_a_gap_moves_nothing_and_the_next_one_does() {
         let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
-        beats.sending(second(103), RHYTHM);
-        assert_eq!(beats.acknowledged(), None);
-        beats.sending(second(104), RHYTHM);
-        assert_eq!(beats.acknowledged(), Some(second(104 + 9)));
+        beats.record_sent(second(103), RHYTHM);
+        assert_eq!(beats.acknowledged_deadline(), None);
+        beats.record_sent(second(104), RHYTHM);
+        assert_eq!(beats.acknowledged_deadline(), Some(second(104 + 9)));
     }
 
     #[test]
     fn a_beat_at_the_end_of_the_gap_is_still_in_rhythm() {
         let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
-        beats.sending(second(102), RHYTHM);
-        assert_eq!(beats.acknowledged(), Some(second(102 + 9)));
-        beats.sending(second(104) + Duration::from_nanos(1), RHYTHM);
-        assert_eq!(beats.acknowledged(), None);
+        beats.record_sent(second(102), RHYTHM);
+        assert_eq!(beats.acknowledged_deadline(), Some(second(102 + 9)));
+        beats.record_sent(second(104) + Duration::from_nanos(1), RHYTHM);
+        assert_eq!(beats.acknowledged_deadline(), None);
     }
 
     /// A follower that takes a beat after a gap tells its leader within half a tick; until then a second one proves no
@@ -178,19 +178,22 @@ mod tests {
         let rhythm = HeartbeatSchedule { relay: Duration::from_millis(100), ..RHYTHM };
         let ms = |n| second(200) + Duration::from_millis(n);
         let mut beats = HeartbeatTracker::new(rhythm, second(100));
-        beats.sending(ms(0), rhythm);
-        assert_eq!((beats.acknowledged(), beats.period()), (None, rhythm.relay));
-        beats.sending(ms(99), rhythm);
-        assert_eq!((beats.acknowledged(), beats.period()), (None, rhythm.relay));
-        beats.sending(ms(199), rhythm);
-        assert_eq!((beats.acknowledged(), beats.period()), (Some(rhythm.deadline(ms(199))), rhythm.period));
+        beats.record_sent(ms(0), rhythm);
+        assert_eq!((beats.acknowledged_deadline(), beats.period()), (None, rhythm.relay));
+        beats.record_sent(ms(99), rhythm);
+        assert_eq!((beats.acknowledged_deadline(), beats.period()), (None, rhythm.relay));
+        beats.record_sent(ms(199), rhythm);
+        assert_eq!(
+            (beats.acknowledged_deadline(), beats.period()),
+            (Some(rhythm.deadline(ms(199))), rhythm.period)
+        );
         // A long tick, and a short session: a heartbeat comes sooner than the follower's word.
         let rhythm = HeartbeatSchedule { relay: Duration::from_secs(2), ..RHYTHM };
         let mut beats = HeartbeatTracker::new(rhythm, second(100));
         for (at, moves) in [(200, false), (201, false), (202, true), (203, true)] {
             assert_eq!(beats.period(), RHYTHM.period, "never slower than the rhythm");
-            beats.sending(second(at), rhythm);
-            assert_eq!(beats.acknowledged().is_some(), moves, "{at}");
+            beats.record_sent(second(at), rhythm);
+            assert_eq!(beats.acknowledged_deadline().is_some(), moves, "{at}");
         }
     }
 }

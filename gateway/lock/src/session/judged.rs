@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::{
     link::{MultiError, ZkClient, ZkError},
     live::ActiveSession,
-    member::{MemberRecord, gateway_of, is_reconnect_probe},
+    member::{MemberRecord, gateway_name, is_reconnect_probe},
     nameplate::{LocalMember, PlanPublishing},
     paths::{Paths, PlanPart},
     plans,
@@ -34,52 +34,54 @@ const MOST: usize = 4096;
 ///
 /// # Errors
 /// [`Fault::NoNode`]: our own node is gone, and only a stranger can have removed it.
-pub(super) async fn compare<L: ZkClient>(live: &ActiveSession<L>) -> Result<Vec<PeerSession>, ZkError> {
-    let Some((publishes, announced)) = live.publishes() else { return Ok(Vec::new()) };
-    let own = own(live, announced).await?;
-    let ours = announced.now();
-    let (others, _) = look(&live.link, &live.paths, &live.plate, (&ours, own)).await?;
-    publishes.judge.judge(live.link.id(), &ours, &others);
+pub(super) async fn evaluate_peers<L: ZkClient>(
+    live: &ActiveSession<L>,
+) -> Result<Vec<PeerSession>, ZkError> {
+    let Some((publishes, announced)) = live.plan_publisher() else { return Ok(Vec::new()) };
+    let own = own_czxid(live, announced).await?;
+    let ours = announced.current();
+    let (others, _) = peer_plans(&live.client, &live.paths, &live.local_member, (&ours, own)).await?;
+    publishes.judge.evaluate(live.client.id(), &ours, &others);
     Ok(others)
 }
 
 /// What this session has published, other plans that others have published, and the names of those who have published
 /// the same. `None`: this process publishes nothing.
-pub(crate) async fn fleet<L: ZkClient>(
+pub(crate) async fn published_plans<L: ZkClient>(
     live: &ActiveSession<L>,
 ) -> Result<Option<(PlanPublication, Vec<PeerSession>, Vec<String>)>, ZkError> {
-    let Some((_, announced)) = live.publishes() else { return Ok(None) };
-    let own = own(live, announced).await?;
-    let ours = announced.now();
-    let (others, same) = look(&live.link, &live.paths, &live.plate, (&ours, own)).await?;
+    let Some((_, announced)) = live.plan_publisher() else { return Ok(None) };
+    let own = own_czxid(live, announced).await?;
+    let ours = announced.current();
+    let (others, same) = peer_plans(&live.client, &live.paths, &live.local_member, (&ours, own)).await?;
     Ok(Some((ours, others, same)))
 }
 
 /// The same for a program that is no gateway, as if it had published `ours`. `plan`: the fingerprint that all builds
 /// compare.
-pub async fn from_outside(
+pub async fn compare_plan(
     link: &impl ZkClient,
     paths: &Paths,
     plan: u64,
     ours: &PlanPublication,
 ) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
-    look(link, paths, &LocalMember::of(plan), (ours, 0)).await
+    peer_plans(link, paths, &LocalMember::new(plan), (ours, 0)).await
 }
 
 /// Looks whenever a gateway comes or goes, and each `every`. Publishes the new plan when the process has one. `sees` gets
 /// the names of the member nodes after each such change. Never returns.
-pub(crate) async fn watch<L: ZkClient>(
+pub(crate) async fn watch_plans<L: ZkClient>(
     live: &ActiveSession<L>,
     every: Duration,
     mut sees: impl FnMut(&[String]),
 ) -> Infallible {
-    let Some((publishes, _)) = live.publishes() else { return pending().await };
+    let Some((publishes, _)) = live.plan_publisher() else { return pending().await };
     let mut wanted = publishes.now.subscribe();
     wanted.mark_changed();
     loop {
         let (members, plans) = (live.paths.members(), live.paths.plans());
         // The watches are set before the look, so that no change in between is missed.
-        let stirred = match join(live.link.watch_children(&members), live.link.watch(&plans)).await {
+        let stirred = match join(live.client.watch_children(&members), live.client.watch(&plans)).await {
             (Ok((there, members)), Ok(plans)) => {
                 sees(&there);
                 Some((members, plans))
@@ -96,7 +98,7 @@ pub(crate) async fn watch<L: ZkClient>(
             }
         });
         loop {
-            round(live, publishes).await;
+            evaluation_round(live, publishes).await;
             tokio::select! {
                 () = &mut stirred => break,
                 _ = wanted.changed() => {}
@@ -106,13 +108,13 @@ pub(crate) async fn watch<L: ZkClient>(
     }
 }
 
-async fn round<L: ZkClient>(live: &ActiveSession<L>, publishes: &PlanPublishing) {
+async fn evaluation_round<L: ZkClient>(live: &ActiveSession<L>, publishes: &PlanPublishing) {
     let wanted = publishes.now.borrow().clone();
-    match turn(live, &wanted).await {
+    match publish_if_changed(live, &wanted).await {
         Ok(()) => {}
         Err(ZkError::NoNode) => {
             warn!("the node by which this session has published its plan was removed by a stranger");
-            live.over.cancel();
+            live.ended.cancel();
         }
         // The last verdict stays in force: it can only get better, because no older node can be made. The next round
         // tries again.
@@ -121,27 +123,30 @@ async fn round<L: ZkClient>(live: &ActiveSession<L>, publishes: &PlanPublishing)
 }
 
 /// Has the others judged, and publishes `wanted` if another plan was published before.
-async fn turn<L: ZkClient>(live: &ActiveSession<L>, wanted: &PlanPublication) -> Result<(), ZkError> {
-    let Some((publishes, announced)) = live.publishes() else { return Ok(()) };
+async fn publish_if_changed<L: ZkClient>(
+    live: &ActiveSession<L>,
+    wanted: &PlanPublication,
+) -> Result<(), ZkError> {
+    let Some((publishes, announced)) = live.plan_publisher() else { return Ok(()) };
     for _ in 0..TRIES {
-        let version = live.link.seen(&live.paths.plans()).await?.ok_or(ZkError::NoNode)?.version;
-        let others = compare(live).await?;
-        let ours = announced.now();
+        let version = live.client.stat(&live.paths.plans()).await?.ok_or(ZkError::NoNode)?.version;
+        let others = evaluate_peers(live).await?;
+        let ours = announced.current();
         if ours == *wanted {
             return Ok(());
         }
-        plans::write(&live.link, &live.paths, wanted).await?;
-        if let Err(why) = publishes.judge.turns(live.link.id(), &ours, wanted, &others) {
-            announced.waits(why);
+        plans::write_parts(&live.client, &live.paths, wanted).await?;
+        if let Err(why) = publishes.judge.begin_switch(live.client.id(), &ours, wanted, &others) {
+            announced.log_delay(why);
             return Ok(());
         }
         announced.next.replace(Some(wanted.clone()));
-        let [before, next] = [&ours, wanted].map(|plan| plans::namings(&live.paths, plan, &live.member));
-        match plans::replace(&live.link, &live.paths, version, &before, &next).await {
+        let [before, next] = [&ours, wanted].map(|plan| plans::member_paths(&live.paths, plan, &live.member));
+        match plans::replace_plan(&live.client, &live.paths, version, &before, &next).await {
             Ok(()) => {
-                announced.turned();
+                announced.complete_switch();
                 info!(
-                    session = format_args!("{:#x}", live.link.id()),
+                    session = format_args!("{:#x}", live.client.id()),
                     plan = &wanted.fingerprint()[..16],
                     "plan.published"
                 );
@@ -158,26 +163,26 @@ async fn turn<L: ZkClient>(live: &ActiveSession<L>, wanted: &PlanPublication) ->
 }
 
 /// The czxid of our own node, below the old or the new plan.
-async fn own<L: ZkClient>(live: &ActiveSession<L>, announced: &AnnouncedPlan) -> Result<i64, ZkError> {
+async fn own_czxid<L: ZkClient>(live: &ActiveSession<L>, announced: &AnnouncedPlan) -> Result<i64, ZkError> {
     let seen = async |plan: &PlanPublication| {
-        let path = plans::namings(&live.paths, plan, &live.member).swap_remove(0);
-        let seen = live.link.seen(&path).await?;
-        let ours = seen.filter(|seen| seen.owner == live.link.id());
+        let path = plans::member_paths(&live.paths, plan, &live.member).swap_remove(0);
+        let seen = live.client.stat(&path).await?;
+        let ours = seen.filter(|seen| seen.owner == live.client.id());
         Ok::<_, ZkError>(ours.map(|seen| seen.czxid))
     };
-    if let Some(czxid) = seen(&announced.now()).await? {
+    if let Some(czxid) = seen(&announced.current()).await? {
         return Ok(czxid);
     }
     let next = announced.next.borrow().clone();
     let Some(next) = next else { return Err(ZkError::NoNode) };
     let czxid = seen(&next).await?.ok_or(ZkError::NoNode)?;
-    announced.turned();
+    announced.complete_switch();
     Ok(czxid)
 }
 
 /// All others with another plan than `ours`: those who have published one, and those who publish nothing and lock other
 /// keys. Then the names of those who have published the same plan.
-pub(super) async fn look(
+pub(super) async fn peer_plans(
     link: &impl ZkClient,
     paths: &Paths,
     plate: &LocalMember,
@@ -185,49 +190,49 @@ pub(super) async fn look(
 ) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
     // Members are listed before plans: a member has published its plan before it is seen here.
     let members = link.children(&paths.members()).await?;
-    let published = plans::published(link, paths).await?;
+    let published = plans::list_published(link, paths).await?;
     let (mut others, mut same) = (Vec::new(), Vec::new());
     for (plan, by) in &published {
-        let by = not_ours(paths, plate, by);
+        let by = without_own_members(paths, plate, by);
         if plan.fingerprint == ours.fingerprint() {
-            same.extend(by.iter().map(|member| gateway_of(member).to_owned()));
+            same.extend(by.iter().map(|member| gateway_name(member).to_owned()));
             continue;
         }
         if by.is_empty() {
             continue;
         }
-        let says = match plate.known_plan(&plan.fingerprint) {
+        let says = match plate.cached_plan(&plan.fingerprint) {
             Some(known) => PeerPlan::Published(known),
-            None => says(link, paths, plate, plan).await?,
+            None => read_peer_plan(link, paths, plate, plan).await?,
         };
         let namings = by.iter().map(|member| format!("{}/{plan}/{member}", paths.plans()));
         let namings: Vec<String> = namings.collect();
-        let seen = join_all(namings.iter().map(|path| link.seen(path))).await;
+        let seen = join_all(namings.iter().map(|path| link.stat(path))).await;
         for (member, seen) in by.iter().zip(seen) {
             // If a node has gone meanwhile, its gateway has gone.
             let Some(seen) = seen? else { continue };
             let age = if seen.czxid < since { PublishOrder::Older } else { PublishOrder::Younger };
-            others.push(PeerSession { gateway: gateway_of(member).to_owned(), age, says: says.clone() });
+            others.push(PeerSession { gateway: gateway_name(member).to_owned(), age, says: says.clone() });
         }
     }
     let published: HashSet<&String> = published.values().flatten().collect();
     let quiet = members.iter().filter(|member| !published.contains(member) && !is_reconnect_probe(member));
     let quiet: Vec<String> = quiet.cloned().collect();
-    others.extend(blind(link, paths, plate, &quiet).await?);
+    others.extend(legacy_peers(link, paths, plate, &quiet).await?);
     same.sort_unstable();
     same.dedup();
     Ok((others, same))
 }
 
-async fn says(
+async fn read_peer_plan(
     link: &impl ZkClient,
     paths: &Paths,
     plate: &LocalMember,
     plan: &PlanPart,
 ) -> Result<PeerPlan, ZkError> {
-    match plans::read(link, paths, plan).await {
+    match plans::read_plan(link, paths, plan).await {
         Ok(read) => {
-            plate.knows_plan(&read);
+            plate.cache_plan(&read);
             Ok(PeerPlan::Published(read))
         }
         Err(Ok(why)) => Ok(PeerPlan::Unreadable(why)),
@@ -237,13 +242,13 @@ async fn says(
 
 /// Gateways of builds that publish nothing, and whose fingerprint says that they lock other keys. A program that names
 /// its keys itself has no fingerprint.
-async fn blind(
+async fn legacy_peers(
     link: &impl ZkClient,
     paths: &Paths,
     plate: &LocalMember,
     quiet: &[String],
 ) -> Result<Vec<PeerSession>, ZkError> {
-    let quiet = plate.unread(not_ours(paths, plate, quiet));
+    let quiet = plate.unread_members(without_own_members(paths, plate, quiet));
     let nodes: Vec<String> =
         quiet.iter().take(MOST).map(|member| format!("{}/{member}", paths.members())).collect();
     let read = join_all(nodes.iter().map(|path| link.data(path))).await;
@@ -255,13 +260,13 @@ async fn blind(
         };
         let told = serde_json::from_slice::<MemberRecord>(&data).ok();
         if let Some(told) = &told {
-            plate.is_program(member, told);
+            plate.record_program(member, told);
         }
-        if told.is_some_and(|told| told.publishes || plate.locks_like(&told.plan)) {
+        if told.is_some_and(|told| told.publishes || plate.is_compatible_with(&told.plan)) {
             continue;
         }
         blind.push(PeerSession {
-            gateway: gateway_of(member).to_owned(),
+            gateway: gateway_name(member).to_owned(),
             age: PublishOrder::Legacy,
             says: PeerPlan::Incompatible,
         });
@@ -269,10 +274,10 @@ async fn blind(
     Ok(blind)
 }
 
-fn not_ours(paths: &Paths, plate: &LocalMember, members: &[String]) -> Vec<String> {
+fn without_own_members(paths: &Paths, plate: &LocalMember, members: &[String]) -> Vec<String> {
     let folder = paths.members();
     let nodes = members.iter().map(|member| format!("{folder}/{member}")).collect();
-    let others = plate.others().are_not_ours(nodes);
+    let others = plate.peer_check().without_own_members(nodes);
     let name = |path: String| path.strip_prefix(&folder).unwrap_or(&path).trim_start_matches('/').to_owned();
     others.into_iter().map(name).collect()
 }

@@ -15,7 +15,7 @@ use super::{
     heartbeat::{HeartbeatSchedule, HeartbeatTracker},
     link::{ConnectionState, MultiError, MultiOp, ZkClient, ZkError},
     live::{ActiveSession, SessionState},
-    reattach::speaks_for_us,
+    reattach::check_same_session,
 };
 use crate::session::settings::SessionSettings;
 use crate::state::RollbackAlarm;
@@ -56,14 +56,14 @@ pub(super) enum SessionError {
     Silent,
     #[error(
         "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
-        again::command(again::CommandTarget::Gateway, "era show"),
-        again::command(again::CommandTarget::Gateway, "era bump")
+        again::command_line(again::CommandTarget::Gateway, "era show"),
+        again::command_line(again::CommandTarget::Gateway, "era bump")
     )]
     RolledBack,
 }
 
 /// Keeps the session until it is over, or until `stop`. Runs `chores` meanwhile.
-pub(super) async fn keep<L: ZkClient>(
+pub(super) async fn keep_alive<L: ZkClient>(
     live: &ActiveSession<L>,
     mut registration: SessionRegistration,
     settings: &SessionSettings,
@@ -73,53 +73,53 @@ pub(super) async fn keep<L: ZkClient>(
 ) -> SessionError {
     let mut alarm = registration.alarm.clone();
     tokio::select! {
-        ended = beat(live, &mut registration, settings) => ended,
-        ended = report(live, settings, view) => ended,
-        ended = silence(live) => ended,
-        never = pauses(live, settings) => match never {},
+        ended = send_heartbeats(live, &mut registration, settings) => ended,
+        ended = report_state(live, settings, view) => ended,
+        ended = detect_silence(live) => ended,
+        never = report_pauses(live, settings) => match never {},
         never = chores(live) => match never {},
         // This session has found that ZooKeeper went back, or another one of the process has; the next session checks
         // for itself.
         () = alarm.raised() => SessionError::RolledBack,
         // An attempt has found a node of ours with another owner.
-        () = live.over.cancelled() => SessionError::Swapped,
+        () = live.ended.cancelled() => SessionError::Swapped,
         () = stop.cancelled() => SessionError::Stopped,
     }
 }
 
 /// Passes on what the client library says of the connection. Only the end of a session is believed; nothing here
 /// extends the proof.
-async fn report<L: ZkClient>(
+async fn report_state<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
     view: &watch::Sender<SessionState>,
 ) -> SessionError {
     loop {
-        let state = live.link.state();
+        let state = live.client.state();
         match state {
-            ConnectionState::Connected => settings.metrics.connected(),
-            ConnectionState::Disconnected => settings.metrics.disconnected(),
+            ConnectionState::Connected => settings.metrics.set_connected(),
+            ConnectionState::Disconnected => settings.metrics.set_disconnected(),
             ConnectionState::Ended => {
-                settings.metrics.away();
+                settings.metrics.set_no_session();
                 return SessionError::Expired;
             }
         }
         // At once, and not with the next beat: the proof was computed with the longer timeout, and is too long now.
-        if let Err(ended) = follow_grant(live, settings) {
+        if let Err(ended) = apply_granted_timeout(live, settings) {
             return ended;
         }
         let connected = state == ConnectionState::Connected;
         debug!(connected, "session.state");
-        view.send_replace(SessionState::Active { connected, proof: live.proof.clone() });
-        live.link.state_changed().await;
-        if live.link.state() == ConnectionState::Connected {
-            settings.metrics.reconnected();
+        view.send_replace(SessionState::Active { connected, deadline: live.session_deadline.clone() });
+        live.client.state_changed().await;
+        if live.client.state() == ConnectionState::Connected {
+            settings.metrics.record_reconnect();
         }
     }
 }
 
 /// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
-async fn beat<L: ZkClient>(
+async fn send_heartbeats<L: ZkClient>(
     live: &ActiveSession<L>,
     registration: &mut SessionRegistration,
     settings: &SessionSettings,
@@ -131,19 +131,19 @@ async fn beat<L: ZkClient>(
     let mut pace = HeartbeatLag::default();
     loop {
         sleep_until(next).await;
-        let connection = live.link.reconnects();
+        let connection = live.client.reconnects();
         if connection != *ours {
-            match speaks_for_us(&live.link, member).await {
-                Some(true) if live.link.granted().is_none() => return SessionError::Unheard,
+            match check_same_session(&live.client, member).await {
+                Some(true) if live.client.granted_timeout().is_none() => return SessionError::Unheard,
                 Some(true) => *ours = connection,
                 Some(false) => return SessionError::Swapped,
                 None => {}
             }
         }
-        if let Err(ended) = follow_grant(live, settings) {
+        if let Err(ended) = apply_granted_timeout(live, settings) {
             return ended;
         }
-        beats.sending(live.clock.now(), live.rhythm.get());
+        beats.record_sent(live.clock.now(), live.heartbeat_schedule.get());
         // Counted from now, because missed beats are not made up for after a pause.
         next = Instant::now() + beats.period();
         let (sent, says) = (live.clock.now(), settings.member.data());
@@ -151,18 +151,20 @@ async fn beat<L: ZkClient>(
             MultiOp::Check { path: &meta, version: era.version },
             MultiOp::Set { path: member, data: &says },
         ];
-        let answer = live.link.commit(&steps).await;
+        let answer = live.client.commit(&steps).await;
         let took = live.clock.now().since(sent);
-        settings.metrics.beat(took);
+        settings.metrics.record_heartbeat(took);
         match answer {
             Ok(_) => {
-                live.acknowledged.set(live.clock.now());
-                pace.heard(took, live.rhythm.get());
+                live.last_acknowledged.set(live.clock.now());
+                pace.record(took, live.heartbeat_schedule.get());
                 // Only if the connection was known to be our session's before and after: the write may have waited and
                 // gone out over a new one.
-                if let (Some(deadline), true) = (beats.acknowledged(), live.link.reconnects() == *ours) {
-                    live.proof.extend(deadline);
-                    live.beaten.notify_waiters();
+                if let (Some(deadline), true) =
+                    (beats.acknowledged_deadline(), live.client.reconnects() == *ours)
+                {
+                    live.session_deadline.extend(deadline);
+                    live.heartbeat_acknowledged.notify_waiters();
                 }
             }
             Err(MultiError { fault: ZkError::SessionEnded, .. }) => return SessionError::Expired,
@@ -170,8 +172,8 @@ async fn beat<L: ZkClient>(
             Err(MultiError { step: Some(_), fault: ZkError::NoNode }) => return SessionError::MemberGone,
             Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
         }
-        settings.metrics.proof(live.proof.deadline().since(live.clock.now()));
-        settings.metrics.nodes(live.registry.nodes(), live.registry.bytes());
+        settings.metrics.set_proof_remaining(live.session_deadline.expires_at().since(live.clock.now()));
+        settings.metrics.set_nodes(live.registry.nodes(), live.registry.bytes());
     }
 }
 
@@ -185,7 +187,7 @@ struct HeartbeatLag {
 }
 
 impl HeartbeatLag {
-    fn heard(&mut self, took: Duration, rhythm: HeartbeatSchedule) {
+    fn record(&mut self, took: Duration, rhythm: HeartbeatSchedule) {
         let slow = took > rhythm.gap;
         if slow && !self.slow {
             let longest = HumanDuration(rhythm.gap);
@@ -200,34 +202,34 @@ impl HeartbeatLag {
 
 /// A server may grant less than the session was made with, and so end the session sooner. The proof is cut by the
 /// difference.
-fn follow_grant<L: ZkClient>(
+fn apply_granted_timeout<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
 ) -> Result<(), SessionError> {
-    let before = live.rhythm.get();
-    let Some(granted) = live.link.granted().filter(|granted| *granted < before.timeout) else {
+    let before = live.heartbeat_schedule.get();
+    let Some(granted) = live.client.granted_timeout().filter(|granted| *granted < before.timeout) else {
         return Ok(());
     };
-    let rhythm = HeartbeatSchedule::of(&settings.policy, granted);
-    live.proof.shorten(before.proves().saturating_sub(rhythm.proves()));
-    live.rhythm.set(rhythm);
+    let rhythm = HeartbeatSchedule::new(&settings.policy, granted);
+    live.session_deadline.shorten(before.proof_duration().saturating_sub(rhythm.proof_duration()));
+    live.heartbeat_schedule.set(rhythm);
     if !rhythm.is_sound(&settings.policy) {
         return Err(SessionError::Cut { granted });
     }
     warn!(code = "FG0501", before = %HumanDuration(before.timeout), granted = %HumanDuration(granted), "a server keeps the session for less than the one before");
-    settings.metrics.established(granted);
+    settings.metrics.record_established(granted);
     Ok(())
 }
 
 /// Returns when the client library says that it is connected, but nothing was acknowledged for too long for that to be
 /// true. Its task may have died, and then it never reports an end. Slow acknowledgements count here even if they extend
 /// no proof: a new session would not make the servers faster.
-async fn silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
+async fn detect_silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
     loop {
-        let timeout = live.rhythm.get().timeout;
+        let timeout = live.heartbeat_schedule.get().timeout;
         sleep(timeout / 2).await;
-        let silent = live.clock.now().since(live.acknowledged.get()) > timeout * 2;
-        if silent && live.link.state() == ConnectionState::Connected {
+        let silent = live.clock.now().since(live.last_acknowledged.get()) > timeout * 2;
+        if silent && live.client.state() == ConnectionState::Connected {
             return SessionError::Silent;
         }
     }
@@ -235,16 +237,16 @@ async fn silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
 
 /// Reports pauses of the process. It only sleeps and looks at the clock, so that slow answers of ZooKeeper do not count
 /// as pauses.
-async fn pauses<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) -> Infallible {
+async fn report_pauses<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) -> Infallible {
     loop {
         // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
         // timeout, the pause that an alert is about.
-        let (asleep, rest) = (live.clock.now(), live.rhythm.get().period / 8);
+        let (asleep, rest) = (live.clock.now(), live.heartbeat_schedule.get().period / 8);
         sleep(rest).await;
         let late = live.clock.now().since(asleep).saturating_sub(rest);
         if late > settings.policy.tick / 2 {
             warn!(late = %HumanDuration(late), "process.paused");
-            settings.metrics.paused(late, live.rhythm.get().timeout);
+            settings.metrics.record_pause(late, live.heartbeat_schedule.get().timeout);
         }
     }
 }

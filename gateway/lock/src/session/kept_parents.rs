@@ -60,14 +60,14 @@ impl Default for ParentUsage {
 }
 
 impl ParentUsage {
-    fn is_shared(&mut self) {
+    fn mark_shared(&mut self) {
         self.visits = 0;
         self.needed = (self.needed * 2).min(MAX_VISITS);
     }
 }
 
 impl RetainedParents {
-    fn knows<T>(&self, mark: u64, then: impl FnOnce(&mut ParentUsage) -> T) -> T {
+    fn with_usage<T>(&self, mark: u64, then: impl FnOnce(&mut ParentUsage) -> T) -> T {
         let mut known = self.known.borrow_mut();
         if known.len() == MAX_TRACKED && !known.contains_key(&mark) {
             known.clear();
@@ -76,8 +76,8 @@ impl RetainedParents {
     }
 
     /// Nobody but this session was seen at the key, which is being left. Returns whether its parent should stay.
-    pub(crate) fn stays(&self, mark: u64) -> bool {
-        let often = self.knows(mark, |known| {
+    pub(crate) fn record_visit(&self, mark: u64) -> bool {
+        let often = self.with_usage(mark, |known| {
             known.visits = (known.visits + 1).min(known.needed);
             known.visits == known.needed
         });
@@ -85,31 +85,31 @@ impl RetainedParents {
     }
 
     /// Others were seen at the key, or have left their traces there.
-    pub(crate) fn is_shared(&self, mark: u64) {
-        self.knows(mark, ParentUsage::is_shared);
+    pub(crate) fn mark_shared(&self, mark: u64) {
+        self.with_usage(mark, ParentUsage::mark_shared);
         self.kept.borrow_mut().remove(&mark);
     }
 
     /// The parent was not there, although we had kept it: others have removed it, or the server.
-    pub(crate) fn is_missed(&self, mark: u64, now: BootInstant) {
-        self.knows(mark, |known| match known.missed.replace(now) {
-            Some(before) if now.since(before) < CONTAINER_SWEEP_INTERVAL => known.is_shared(),
+    pub(crate) fn record_miss(&self, mark: u64, now: BootInstant) {
+        self.with_usage(mark, |known| match known.missed.replace(now) {
+            Some(before) if now.since(before) < CONTAINER_SWEEP_INTERVAL => known.mark_shared(),
             _ => known.visits = known.visits.min(known.needed.saturating_sub(INITIAL_VISITS)),
         });
     }
 
-    pub(crate) fn keep(&self, mark: u64, parent: &str, next: i64, now: BootInstant) {
+    pub(crate) fn insert(&self, mark: u64, parent: &str, next: i64, now: BootInstant) {
         let kept = RetainedParent { parent: parent.to_owned(), next, since: now };
         self.kept.borrow_mut().insert(mark, kept);
     }
 
     /// The number that the next node at the key should get, if its parent was kept. The parent is then in use.
-    pub(crate) fn takes(&self, mark: u64) -> Option<i64> {
+    pub(crate) fn take(&self, mark: u64) -> Option<i64> {
         self.kept.borrow_mut().remove(&mark).map(|kept| kept.next)
     }
 
     /// Parents that are kept for too long. They are not kept any more.
-    pub(crate) fn unused(&self, now: BootInstant) -> Vec<String> {
+    pub(crate) fn take_unused(&self, now: BootInstant) -> Vec<String> {
         let mut kept = self.kept.borrow_mut();
         let unused = kept.extract_if(|_, kept| now.since(kept.since) >= RETENTION);
         unused.map(|(_, kept)| kept.parent).collect()
@@ -129,53 +129,53 @@ mod tests {
     #[test]
     fn a_key_that_was_used_often_by_us_alone_keeps_its_parent() {
         let parents = RetainedParents::default();
-        assert!((1..INITIAL_VISITS).all(|_| !parents.stays(KEY)));
-        assert!(parents.stays(KEY) && parents.stays(KEY));
+        assert!((1..INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
+        assert!(parents.record_visit(KEY) && parents.record_visit(KEY));
     }
 
     #[test]
     fn a_key_that_others_use_as_well_has_to_be_used_alone_twice_as_often_each_time() {
         let parents = RetainedParents::default();
         for needed in [INITIAL_VISITS * 2, INITIAL_VISITS * 4] {
-            parents.is_shared(KEY);
-            assert!((1..needed).all(|_| !parents.stays(KEY)));
-            assert!(parents.stays(KEY));
+            parents.mark_shared(KEY);
+            assert!((1..needed).all(|_| !parents.record_visit(KEY)));
+            assert!(parents.record_visit(KEY));
         }
-        (0..20).for_each(|_| parents.is_shared(KEY));
-        assert!((1..MAX_VISITS).all(|_| !parents.stays(KEY)));
-        assert!(parents.stays(KEY));
+        (0..20).for_each(|_| parents.mark_shared(KEY));
+        assert!((1..MAX_VISITS).all(|_| !parents.record_visit(KEY)));
+        assert!(parents.record_visit(KEY));
     }
 
     #[test]
     fn a_parent_that_the_server_may_have_removed_is_no_sign_of_others() {
         let parents = RetainedParents::default();
         for minute in 1..4 {
-            parents.is_missed(KEY, at(minute * 60));
-            assert!((1..INITIAL_VISITS).all(|_| !parents.stays(KEY)));
-            assert!(parents.stays(KEY));
+            parents.record_miss(KEY, at(minute * 60));
+            assert!((1..INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
+            assert!(parents.record_visit(KEY));
         }
-        parents.is_missed(KEY, at(200));
-        assert!((1..2 * INITIAL_VISITS).all(|_| !parents.stays(KEY)));
-        assert!(parents.stays(KEY));
+        parents.record_miss(KEY, at(200));
+        assert!((1..2 * INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
+        assert!(parents.record_visit(KEY));
     }
 
     #[test]
     fn a_parent_is_kept_until_it_is_used_or_its_time_is_over() {
         let parents = RetainedParents::default();
-        parents.keep(KEY, "/a", 3, at(5));
-        assert_eq!(parents.takes(KEY), Some(3));
-        assert_eq!(parents.takes(KEY), None);
-        parents.keep(KEY, "/a", 4, at(6));
-        assert_eq!(parents.unused(at(15)), [""; 0]);
-        assert_eq!(parents.unused(at(16)), ["/a"]);
-        assert_eq!(parents.takes(KEY), None);
+        parents.insert(KEY, "/a", 3, at(5));
+        assert_eq!(parents.take(KEY), Some(3));
+        assert_eq!(parents.take(KEY), None);
+        parents.insert(KEY, "/a", 4, at(6));
+        assert_eq!(parents.take_unused(at(15)), [""; 0]);
+        assert_eq!(parents.take_unused(at(16)), ["/a"]);
+        assert_eq!(parents.take(KEY), None);
     }
 
     #[test]
     fn many_keys_that_are_used_once_do_not_fill_the_memory() {
         let parents = RetainedParents::default();
         for key in 0..3 * MAX_TRACKED as u64 {
-            assert!(!parents.stays(key));
+            assert!(!parents.record_visit(key));
         }
         assert!(parents.known.borrow().len() <= MAX_TRACKED);
     }
@@ -183,12 +183,12 @@ mod tests {
     #[test]
     fn no_more_parents_are_kept_than_a_session_may_have() {
         let parents = RetainedParents::default();
-        assert!((1..INITIAL_VISITS).all(|_| !parents.stays(KEY)));
+        assert!((1..INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
         for other in 0..MAX_RETAINED as u64 {
-            parents.keep(other, "/a", 0, at(0));
+            parents.insert(other, "/a", 0, at(0));
         }
-        assert!(!parents.stays(KEY));
-        parents.takes(0);
-        assert!(parents.stays(KEY));
+        assert!(!parents.record_visit(KEY));
+        parents.take(0);
+        assert!(parents.record_visit(KEY));
     }
 }

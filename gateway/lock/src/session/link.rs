@@ -54,7 +54,7 @@ pub struct NodeStat {
 /// A created node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreatedNode {
-    pub seen: NodeStat,
+    pub stat: NodeStat,
     /// The number of a sequential node; -1 for other nodes.
     pub sequence: i64,
 }
@@ -111,7 +111,7 @@ pub struct AclWriter {
 }
 
 impl AclWriter {
-    pub fn is_everybody(&self) -> bool {
+    pub fn is_anyone(&self) -> bool {
         self.who == "world:anyone"
     }
 }
@@ -136,7 +136,7 @@ pub trait ZkClient: 'static {
     fn timeout(&self) -> Duration;
     /// The shortest session timeout that a server has granted at any connection so far. `None`: it is not known for
     /// every connection after the first.
-    fn granted(&self) -> Option<Duration>;
+    fn granted_timeout(&self) -> Option<Duration>;
     fn state(&self) -> ConnectionState;
     /// How often the connection was made anew. A server that does not know the session may silently give a new id. Only
     /// the owner of a node that is made over the new connection tells.
@@ -151,7 +151,7 @@ pub trait ZkClient: 'static {
         kind: NodeKind,
     ) -> impl Future<Output = Result<CreatedNode, ZkError>>;
     /// Makes an empty node with the ACL of the node `above`.
-    fn create_like<'a>(
+    fn create_with_acl_of<'a>(
         &'a self,
         path: &'a str,
         _above: &'a str,
@@ -165,7 +165,7 @@ pub trait ZkClient: 'static {
     /// The children of several nodes, in one request (since ZooKeeper 3.6, the oldest that we support); `None` for each
     /// node that cannot be read.
     fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>>;
-    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>>;
+    fn stat(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>>;
     fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>>;
     /// Watches an existing node; [`Fault::NoNode`] leaves no watch behind.
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>>;
@@ -179,7 +179,7 @@ pub trait ZkClient: 'static {
     fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>>;
     /// Remembers the ACL of the node at `path`, which is about to be replaced. This session gives the next persistent
     /// node at that path the same ACL.
-    fn keep_access(&self, _path: &str) -> impl Future<Output = Result<(), ZkError>> {
+    fn keep_acl(&self, _path: &str) -> impl Future<Output = Result<(), ZkError>> {
         std::future::ready(Ok(()))
     }
     /// Who may change a node, or what stands below it.
@@ -188,7 +188,7 @@ pub trait ZkClient: 'static {
     }
     /// Who is meant to write our nodes: our own identity as the server knows it, and those that the settings name.
     /// Empty: the server knows no identity of ours. `None`: everybody may write, or the server cannot be asked.
-    fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {
+    fn intended_writers(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {
         std::future::ready(Ok(None))
     }
     /// Paths of all ephemeral nodes of this session at or below `path`.

@@ -31,57 +31,57 @@ use crate::{
 
 /// A registered session, shared by all tasks that act under it on its thread.
 pub struct ActiveSession<L> {
-    pub link: L,
+    pub client: L,
     pub paths: Paths,
     /// Name of our member node.
     pub member: String,
     /// Where other gateways reach this process.
-    pub reach: Option<PeerEndpoint>,
-    pub(super) plate: LocalMember,
+    pub peer_endpoint: Option<PeerEndpoint>,
+    pub(super) local_member: LocalMember,
     /// The plan that the session has published; `None` if the process publishes none.
-    pub(super) announced: Option<AnnouncedPlan>,
-    pub proof: Arc<SessionDeadline>,
+    pub(super) announced_plan: Option<AnnouncedPlan>,
+    pub session_deadline: Arc<SessionDeadline>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
-    pub memory: Arc<TokenHistory>,
+    pub token_history: Arc<TokenHistory>,
     pub registry: NodeRegistry,
     /// Nodes of mostly free keys that are about to be made or removed.
-    pub(crate) collected: BatchQueue,
+    pub(crate) batch_queue: BatchQueue,
     /// Cancelled when the session is over or given up: no new grant under it.
-    pub over: CancellationToken,
+    pub ended: CancellationToken,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub sequence_limit: u32,
     pub metrics: SessionMetrics,
     /// Heartbeat times and margin, from the session timeout; a reconnect may shorten them.
-    pub(super) rhythm: Cell<HeartbeatSchedule>,
-    pub(super) beaten: Notify,
+    pub(super) heartbeat_schedule: Cell<HeartbeatSchedule>,
+    pub(super) heartbeat_acknowledged: Notify,
     /// When a heartbeat was last acknowledged, even if it did not extend the proof.
-    pub(super) acknowledged: Cell<BootInstant>,
+    pub(super) last_acknowledged: Cell<BootInstant>,
     /// Set when a node of this session had an epoch that was not above those seen before.
-    pub(super) went_back: Cell<bool>,
+    pub(super) rolled_back: Cell<bool>,
 }
 
 impl<L: ZkClient> ActiveSession<L> {
     /// The data of a lock node by which other gateways find us; empty if they cannot reach us.
     pub fn signature(&self) -> &[u8] {
-        if self.reach.is_some() { self.member.as_bytes() } else { b"" }
+        if self.peer_endpoint.is_some() { self.member.as_bytes() } else { b"" }
     }
 
-    pub(super) fn publishes(&self) -> Option<(&PlanPublishing, &AnnouncedPlan)> {
-        self.plate.publishes().zip(self.announced.as_ref())
+    pub(super) fn plan_publisher(&self) -> Option<(&PlanPublishing, &AnnouncedPlan)> {
+        self.local_member.publisher().zip(self.announced_plan.as_ref())
     }
 
     /// The present heartbeat times and margin.
-    pub(crate) fn rhythm(&self) -> HeartbeatSchedule {
-        self.rhythm.get()
+    pub(crate) fn heartbeat_schedule(&self) -> HeartbeatSchedule {
+        self.heartbeat_schedule.get()
     }
 
     /// Returns when the proof holds. For a session that is over this never returns, so select on [`Live::over`] as
     /// well.
-    pub async fn proven(&self) {
-        while !self.proof.holds(self.clock.now()) {
-            self.beaten.notified().await;
+    pub async fn wait_proven(&self) {
+        while !self.session_deadline.is_valid_at(self.clock.now()) {
+            self.heartbeat_acknowledged.notified().await;
         }
     }
 
@@ -93,13 +93,13 @@ impl<L: ZkClient> ActiveSession<L> {
     /// given up.
     pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, GrantError> {
         let epoch = epoch(self.base, czxid)?;
-        match self.memory.saw(epoch, before) {
+        match self.token_history.record_epoch(epoch, before) {
             Ok(()) => Ok(epoch),
             Err(why) => {
-                self.proof.revoke();
-                self.went_back.set(true);
+                self.session_deadline.revoke();
+                self.rolled_back.set(true);
                 error!(code = "FG0503", %why, "lock.rolled_back");
-                self.memory.alarm();
+                self.token_history.raise_alarm();
                 Err(GrantError::Lost)
             }
         }
@@ -117,14 +117,14 @@ pub enum SessionState {
     RolledBack(Arc<str>),
     Active {
         connected: bool,
-        proof: Arc<SessionDeadline>,
+        deadline: Arc<SessionDeadline>,
     },
 }
 
 impl SessionState {
     /// Could a lock be granted now?
     pub fn is_ready(&self, clock: &SharedClock) -> bool {
-        matches!(self, SessionState::Active { connected: true, proof } if proof.holds(clock.now()))
+        matches!(self, SessionState::Active { connected: true, deadline } if deadline.is_valid_at(clock.now()))
     }
 }
 
@@ -141,7 +141,7 @@ impl<L> Default for CurrentSession<L> {
 }
 
 impl<L> CurrentSession<L> {
-    pub fn live(&self) -> Option<Rc<ActiveSession<L>>> {
+    pub fn session(&self) -> Option<Rc<ActiveSession<L>>> {
         self.live.borrow().clone()
     }
 

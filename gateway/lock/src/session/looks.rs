@@ -80,7 +80,7 @@ impl PolledWatches {
     ///
     /// # Cancellation
     /// The node is looked at from the call on, until the future is dropped.
-    pub(super) fn until_changed(
+    pub(super) fn watch(
         &self,
         client: &Rc<Client>,
         path: String,
@@ -95,10 +95,10 @@ impl PolledWatches {
             drop(spawn_local(async move {
                 let state = &attends.0;
                 let looking = async {
-                    while let Some(batch) = state.next().await {
+                    while let Some(batch) = state.next_batch().await {
                         // Kept only for this request, because the session ends with its last owner.
                         let Some(client) = client.upgrade() else { return };
-                        state.look(&client, batch).await;
+                        state.poll(&client, batch).await;
                     }
                 };
                 tokio::select! {
@@ -113,11 +113,11 @@ impl PolledWatches {
 
 impl PollerState {
     /// Returns the nodes that are due, when they are due. `None`: nobody waits any more.
-    async fn next(&self) -> Option<Vec<PolledNode>> {
+    async fn next_batch(&self) -> Option<Vec<PolledNode>> {
         let due = {
             let mut waiting = self.waiting.borrow_mut();
             waiting.nodes.retain(|node| !node.changed.is_closed());
-            due(waiting.nodes.iter().map(|node| node.bytes))
+            batch_len(waiting.nodes.iter().map(|node| node.bytes))
         };
         if due == 0 {
             return None;
@@ -128,8 +128,8 @@ impl PollerState {
     }
 
     /// Tells those whose node has changed. The others wait again.
-    async fn look(&self, client: &Client, batch: Vec<PolledNode>) {
-        let faces = faces(client, &batch).await;
+    async fn poll(&self, client: &Client, batch: Vec<PolledNode>) {
+        let faces = read_versions(client, &batch).await;
         let faces = faces.into_iter().map(Some).chain(std::iter::repeat(None));
         for (node, face) in batch.into_iter().zip(faces) {
             if face.flatten() == Some(node.was) {
@@ -143,7 +143,7 @@ impl PollerState {
 }
 
 /// How many nodes with data of these sizes are looked at with one request.
-fn due(sizes: impl Iterator<Item = usize>) -> usize {
+fn batch_len(sizes: impl Iterator<Item = usize>) -> usize {
     let mut bytes = 0;
     let fit = sizes.take(AT_ONCE).enumerate().take_while(|(number, size)| {
         bytes += size;
@@ -160,7 +160,7 @@ fn pause(due: usize) -> Duration {
 
 /// What the nodes look like now; `None` for each that is gone or cannot be read. Nothing if the request failed: whoever
 /// waits then looks alone, and learns why.
-async fn faces(client: &Client, batch: &[PolledNode]) -> Vec<Option<NodeVersion>> {
+async fn read_versions(client: &Client, batch: &[PolledNode]) -> Vec<Option<NodeVersion>> {
     let mut reader = client.new_multi_reader();
     let added = batch.iter().try_for_each(|node| reader.add_get_data(&node.path));
     let read = added.map(|()| reader.commit());
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn few_large_nodes_are_looked_at_with_one_request_and_many_small_ones() {
-        assert_eq!(due([].into_iter()), 0);
-        assert_eq!(due([0; 3 * AT_ONCE].into_iter()), AT_ONCE);
-        assert_eq!(due([MOST_BYTES + 1, 1].into_iter()), 1);
-        assert_eq!(due([MOST_BYTES - 1, 1, 1].into_iter()), 2);
+        assert_eq!(batch_len([].into_iter()), 0);
+        assert_eq!(batch_len([0; 3 * AT_ONCE].into_iter()), AT_ONCE);
+        assert_eq!(batch_len([MOST_BYTES + 1, 1].into_iter()), 1);
+        assert_eq!(batch_len([MOST_BYTES - 1, 1, 1].into_iter()), 2);
     }
 
     #[test]

@@ -28,12 +28,12 @@ pub struct MemberRecord {
 
 /// The gateway's name, from the name of a member node. The session's id follows it there, see
 /// [`super::paths::Paths::member`].
-pub fn gateway_of(node: &str) -> &str {
+pub fn gateway_name(node: &str) -> &str {
     node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
 }
 
 /// The gateway that has this session, among the names of member nodes. `session`: its id, as in those names.
-pub fn gateway_among(members: &[String], session: &str) -> Option<String> {
+pub fn find_gateway(members: &[String], session: &str) -> Option<String> {
     members.iter().find_map(|member| member.strip_suffix(session)?.strip_suffix('-')).map(str::to_owned)
 }
 

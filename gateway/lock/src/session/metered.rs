@@ -23,7 +23,7 @@ impl<T> Instrumented<T> {
     }
 
     /// Times `sent`, which is on its way already: operations are sent when they are called.
-    fn timed<R, E: ErrorLabel>(
+    fn measure<R, E: ErrorLabel>(
         &self,
         op: &'static str,
         sent: impl Future<Output = Result<R, E>>,
@@ -31,7 +31,11 @@ impl<T> Instrumented<T> {
         let began = Instant::now();
         async move {
             let answer = sent.await;
-            self.metrics.answered(op, began.elapsed(), answer.as_ref().err().and_then(ErrorLabel::word));
+            self.metrics.record_request(
+                op,
+                began.elapsed(),
+                answer.as_ref().err().and_then(ErrorLabel::label),
+            );
             answer
         }
     }
@@ -40,11 +44,11 @@ impl<T> Instrumented<T> {
 /// The kind of a failure, for the metrics.
 trait ErrorLabel {
     /// `None`: an ordinary answer, not counted as a failure.
-    fn word(&self) -> Option<&'static str>;
+    fn label(&self) -> Option<&'static str>;
 }
 
 impl ErrorLabel for ZkError {
-    fn word(&self) -> Option<&'static str> {
+    fn label(&self) -> Option<&'static str> {
         match self {
             Self::NoNode | Self::NodeExists | Self::NotEmpty | Self::BadVersion => None,
             Self::Refused(_) | Self::Tls(_) | Self::Denied(_) => Some("refused"),
@@ -55,8 +59,8 @@ impl ErrorLabel for ZkError {
 }
 
 impl ErrorLabel for MultiError {
-    fn word(&self) -> Option<&'static str> {
-        self.fault.word()
+    fn label(&self) -> Option<&'static str> {
+        self.fault.label()
     }
 }
 
@@ -64,7 +68,7 @@ impl<C: ZkConnector> ZkConnector for Instrumented<C> {
     type Client = Instrumented<C::Client>;
 
     async fn connect(&self) -> Result<Self::Client, ZkError> {
-        let link = self.timed("connect", self.inner.connect()).await?;
+        let link = self.measure("connect", self.inner.connect()).await?;
         Ok(Instrumented::new(link, &self.metrics))
     }
 }
@@ -80,8 +84,8 @@ impl<L: ZkClient> ZkClient for Instrumented<L> {
         self.inner.timeout()
     }
 
-    fn granted(&self) -> Option<Duration> {
-        self.inner.granted()
+    fn granted_timeout(&self) -> Option<Duration> {
+        self.inner.granted_timeout()
     }
 
     fn state(&self) -> ConnectionState {
@@ -102,67 +106,67 @@ impl<L: ZkClient> ZkClient for Instrumented<L> {
         data: &[u8],
         kind: NodeKind,
     ) -> impl Future<Output = Result<CreatedNode, ZkError>> {
-        self.timed("create", self.inner.create(path, data, kind))
+        self.measure("create", self.inner.create(path, data, kind))
     }
 
-    fn create_like<'a>(
+    fn create_with_acl_of<'a>(
         &'a self,
         path: &'a str,
         above: &'a str,
         kind: NodeKind,
     ) -> impl Future<Output = Result<(), ZkError>> + 'a {
-        self.timed("create", self.inner.create_like(path, above, kind))
+        self.measure("create", self.inner.create_with_acl_of(path, above, kind))
     }
 
     fn delete(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
-        self.timed("delete", self.inner.delete(path))
+        self.measure("delete", self.inner.delete(path))
     }
 
     fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
-        self.timed("list", self.inner.children(path))
+        self.measure("list", self.inner.children(path))
     }
 
     fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>> {
-        self.timed("list", self.inner.children_of(paths))
+        self.measure("list", self.inner.children_of(paths))
     }
 
-    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
-        self.timed("stat", self.inner.seen(path))
+    fn stat(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
+        self.measure("stat", self.inner.stat(path))
     }
 
     fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>> {
-        self.timed("read", self.inner.data(path))
+        self.measure("read", self.inner.data(path))
     }
 
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>> {
-        self.timed("watch", self.inner.watch(path))
+        self.measure("watch", self.inner.watch(path))
     }
 
     fn watch_children(
         &self,
         path: &str,
     ) -> impl Future<Output = Result<(Vec<String>, Self::Watch), ZkError>> {
-        self.timed("watch-list", self.inner.watch_children(path))
+        self.measure("watch-list", self.inner.watch_children(path))
     }
 
     fn sync(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
-        self.timed("sync", self.inner.sync(path))
+        self.measure("sync", self.inner.sync(path))
     }
 
     fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>> {
-        self.timed("commit", self.inner.commit(steps))
+        self.measure("commit", self.inner.commit(steps))
     }
 
     fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
         self.inner.writers(path)
     }
 
-    fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {
-        self.inner.meant()
+    fn intended_writers(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {
+        self.inner.intended_writers()
     }
 
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
-        self.timed("ephemerals", self.inner.ephemerals(path))
+        self.measure("ephemerals", self.inner.ephemerals(path))
     }
 
     fn close(self) -> impl Future<Output = ()> {

@@ -51,16 +51,16 @@ const MAX_CACHED_PLANS: usize = 16;
 
 impl LocalMember {
     /// `plan`: the fingerprint of the part of the plan that decides keys and lock paths.
-    pub fn of(plan: u64) -> Self {
-        Self::reached_at(plan, None)
+    pub fn new(plan: u64) -> Self {
+        Self::with_endpoint(plan, None)
     }
 
     /// For a gateway that has a listener for others.
-    pub fn reached_at(plan: u64, reach: Option<PeerEndpoint>) -> Self {
-        let written = EncodedMember::of(MemberRecord {
+    pub fn with_endpoint(plan: u64, reach: Option<PeerEndpoint>) -> Self {
+        let written = EncodedMember::encode(MemberRecord {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            plan: written(plan),
+            plan: format_fingerprint(plan),
             peer: reach.clone(),
             page: None,
             publishes: false,
@@ -71,71 +71,76 @@ impl LocalMember {
 
     /// Adds the address of the page for people, where there is one that leads them to it.
     #[must_use]
-    pub fn shown_at(self, page: Option<PageAddress>) -> Self {
-        self.written().changes(|member| member.page = page);
+    pub fn with_page(self, page: Option<PageAddress>) -> Self {
+        self.lock_member().update(|member| member.page = page);
         self
     }
 
     /// Adds the plan that the gateway publishes. Such a gateway gives way to those that published an unlike plan
     /// before.
     #[must_use]
-    pub fn publishing(self, plan: u64, publication: PlanPublication, judge: Arc<dyn PlanEvaluator>) -> Self {
+    pub fn with_publication(
+        self,
+        plan: u64,
+        publication: PlanPublication,
+        judge: Arc<dyn PlanEvaluator>,
+    ) -> Self {
         let now = watch::Sender::new(publication);
         let publishes = Some(PlanPublishing { now, judge, known: Arc::default(), programs: Arc::default() });
-        self.written().changes(|member| {
-            member.plan = written(plan);
+        self.lock_member().update(|member| {
+            member.plan = format_fingerprint(plan);
             member.publishes = true;
         });
         Self { publishes, ..self }
     }
 
     /// Says that another plan is in force.
-    pub fn says(&self, plan: u64) {
-        self.written().changes(|member| member.plan = written(plan));
-        self.others.look_again();
+    pub fn set_plan(&self, plan: u64) {
+        self.lock_member().update(|member| member.plan = format_fingerprint(plan));
+        self.others.schedule_check();
     }
 
     /// Says that the process drains.
-    pub fn leaves(&self) {
-        self.written().changes(|member| member.leaving = true);
+    pub fn set_leaving(&self) {
+        self.lock_member().update(|member| member.leaving = true);
     }
 
     /// Has this plan published. Call it when no request runs any more that took a lock by another plan.
-    pub fn publishes_now(&self, publication: PlanPublication) {
+    pub fn publish(&self, publication: PlanPublication) {
         if let Some(publishes) = &self.publishes {
             publishes.now.send_replace(publication);
         }
     }
 
     /// Where other gateways reach this process.
-    pub fn reach(&self) -> Option<&PeerEndpoint> {
+    pub fn endpoint(&self) -> Option<&PeerEndpoint> {
         self.reach.as_ref()
     }
 
-    pub(super) fn publishes(&self) -> Option<&PlanPublishing> {
+    pub(super) fn publisher(&self) -> Option<&PlanPublishing> {
         self.publishes.as_ref()
     }
 
-    pub(super) fn others(&self) -> &PeerCheck {
+    pub(super) fn peer_check(&self) -> &PeerCheck {
         &self.others
     }
 
     pub fn data(&self) -> Arc<[u8]> {
-        self.written().data.clone()
+        self.lock_member().data.clone()
     }
 
     /// Whether a gateway with this fingerprint locks the same keys as we do, or has no plan.
-    pub(super) fn locks_like(&self, plan: &str) -> bool {
-        plan == self.written().member.plan || plan == written(NO_PLAN)
+    pub(super) fn is_compatible_with(&self, plan: &str) -> bool {
+        plan == self.lock_member().member.plan || plan == format_fingerprint(NO_PLAN)
     }
 
-    pub(super) fn known_plan(&self, fingerprint: &str) -> Option<PlanPublication> {
-        self.publishes.as_ref()?.known().get(fingerprint).cloned()
+    pub(super) fn cached_plan(&self, fingerprint: &str) -> Option<PlanPublication> {
+        self.publishes.as_ref()?.known_plans().get(fingerprint).cloned()
     }
 
-    pub(super) fn knows_plan(&self, publication: &PlanPublication) {
+    pub(super) fn cache_plan(&self, publication: &PlanPublication) {
         let Some(publishes) = &self.publishes else { return };
-        let mut known = publishes.known();
+        let mut known = publishes.known_plans();
         if known.len() >= MAX_CACHED_PLANS {
             known.clear();
         }
@@ -143,7 +148,7 @@ impl LocalMember {
     }
 
     /// Those of `members` that have to be read: all but known programs. Forgets programs that are gone.
-    pub(super) fn unread(&self, members: Vec<String>) -> Vec<String> {
+    pub(super) fn unread_members(&self, members: Vec<String>) -> Vec<String> {
         let Some(publishes) = &self.publishes else { return members };
         let mut programs = publishes.programs();
         let all: HashSet<&String> = members.iter().collect();
@@ -151,13 +156,14 @@ impl LocalMember {
         members.iter().filter(|member| !programs.contains(*member)).cloned().collect()
     }
 
-    pub(super) fn is_program(&self, member: &str, told: &MemberRecord) {
-        if let Some(publishes) = self.publishes.as_ref().filter(|_| told.plan == written(NO_PLAN)) {
+    pub(super) fn record_program(&self, member: &str, told: &MemberRecord) {
+        if let Some(publishes) = self.publishes.as_ref().filter(|_| told.plan == format_fingerprint(NO_PLAN))
+        {
             publishes.programs().insert(member.to_owned());
         }
     }
 
-    fn written(&self) -> MutexGuard<'_, EncodedMember> {
+    fn lock_member(&self) -> MutexGuard<'_, EncodedMember> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -165,7 +171,7 @@ impl LocalMember {
 /// The fingerprint of a program that names its keys itself.
 pub(crate) const NO_PLAN: u64 = 0;
 
-fn written(plan: u64) -> String {
+fn format_fingerprint(plan: u64) -> String {
     format!("{plan:016x}")
 }
 
@@ -174,20 +180,20 @@ impl PlanPublishing {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, PlanPublication>> {
+    fn known_plans(&self) -> MutexGuard<'_, HashMap<String, PlanPublication>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl EncodedMember {
-    fn of(member: MemberRecord) -> Self {
+    fn encode(member: MemberRecord) -> Self {
         let data = serde_json::to_vec(&member).expect("plain fields serialise").into();
         Self { member, data }
     }
 
-    fn changes(&mut self, change: impl FnOnce(&mut MemberRecord)) {
+    fn update(&mut self, change: impl FnOnce(&mut MemberRecord)) {
         change(&mut self.member);
-        *self = Self::of(self.member.clone());
+        *self = Self::encode(self.member.clone());
     }
 }
 

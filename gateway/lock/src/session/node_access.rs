@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use fencegate_policies::plan;
-use fencegate_process::pem::{FileSecrecy, PemError, text};
+use fencegate_process::pem::{FileSecrecy, PemError, read_text};
 use zookeeper_client::{Acl, AuthId, Connector, Permission};
 
 /// The ACLs of our nodes, and our identity. All sessions of a process have the same, from start to end, because
@@ -25,10 +25,10 @@ pub(super) struct NodeAcls {
 impl NodeAcls {
     /// # Errors
     /// The file of the password cannot be read, or others can read it.
-    pub(super) fn of(policy: &plan::ZooKeeperSettings) -> Result<Self, PemError> {
+    pub(super) fn from_policy(policy: &plan::ZooKeeperSettings) -> Result<Self, PemError> {
         let closed = policy.acl == plan::AclMode::Closed;
         let shown = policy.digest.as_ref().map(|digest| {
-            password(&digest.password_file).map(|password| format!("{}:{password}", digest.user))
+            read_password(&digest.password_file).map(|password| format!("{}:{password}", digest.user))
         });
         let everybody = AuthId::anyone();
         let listed = policy.identities.iter().filter_map(|identity| identity.split_once(':'));
@@ -58,7 +58,7 @@ impl NodeAcls {
     }
 
     /// The ACL of a node that is made at `path`.
-    pub(super) fn at(&self, path: &str) -> &[Acl] {
+    pub(super) fn acl_for(&self, path: &str) -> &[Acl] {
         let within = |lower: &str, upper: &str| {
             lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -71,7 +71,7 @@ impl NodeAcls {
     }
 
     /// Adds our name and password to a connection.
-    pub(super) fn show(&self, connector: Connector) -> Connector {
+    pub(super) fn authenticate(&self, connector: Connector) -> Connector {
         match &self.shown {
             Some(shown) => connector.with_auth("digest", shown.as_bytes()),
             None => connector,
@@ -80,7 +80,10 @@ impl NodeAcls {
 
     /// Who is meant to write our nodes, in the form of ACLs; empty if the server knows no identity of ours. `known`:
     /// schemes and names by which the server knows us.
-    pub(super) fn meant<'u>(&self, known: impl Iterator<Item = (&'u str, &'u str)>) -> Vec<String> {
+    pub(super) fn intended_writers<'u>(
+        &self,
+        known: impl Iterator<Item = (&'u str, &'u str)>,
+    ) -> Vec<String> {
         // An address may belong to others as well. Of a digest the server tells only the name, so we compute it.
         let known = known.filter(|(scheme, _)| !matches!(*scheme, "ip" | "world" | "digest"));
         let ours = known.map(|(scheme, name)| format!("{scheme}:{name}")).chain(self.digest());
@@ -101,9 +104,9 @@ impl NodeAcls {
 }
 
 /// Reads the password: one line, without its end.
-fn password(path: &Path) -> Result<String, PemError> {
+fn read_password(path: &Path) -> Result<String, PemError> {
     let unfit = |why: &str| PemError::Content { path: path.into(), why: why.to_owned() };
-    let read = text(path, FileSecrecy::Secret)?;
+    let read = read_text(path, FileSecrecy::Secret)?;
     match read.trim_end_matches(['\r', '\n']) {
         "" => Err(unfit("it has no password")),
         one if one.contains(char::is_control) => Err(unfit("it has more than one line with a password")),
@@ -146,7 +149,7 @@ mod tests {
     #[test]
     fn a_digest_is_what_zookeeper_makes_of_it() {
         let meant = access(Some("super:super"), &["x509:CN=b"])
-            .meant([("ip", "127.0.0.1"), ("digest", "super")].into_iter());
+            .intended_writers([("ip", "127.0.0.1"), ("digest", "super")].into_iter());
         assert_eq!(meant, ["digest:super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=", "x509:CN=b"]);
     }
 
@@ -155,7 +158,7 @@ mod tests {
         let reading = vec![Acl::new(Permission::READ, AuthId::anyone())];
         let access = NodeAcls { beside: reading, ..access(None, &[]) };
         for (path, beside) in [("/r", 0), ("/r/locks/5c", 0), ("/app/7", 1), ("/ra", 1), ("/rx/r", 1)] {
-            assert_eq!(access.at(path).len(), beside, "{path}");
+            assert_eq!(access.acl_for(path).len(), beside, "{path}");
         }
     }
 
@@ -170,9 +173,9 @@ mod tests {
 
     #[test]
     fn by_a_certificate_we_are_who_the_server_says() {
-        let meant = access(None, &[]).meant([("x509", "CN=gw-1,O=Example")].into_iter());
+        let meant = access(None, &[]).intended_writers([("x509", "CN=gw-1,O=Example")].into_iter());
         assert_eq!(meant, ["x509:CN=gw-1,O=Example"]);
-        let nobody = access(None, &["x509:CN=b"]).meant([("ip", "127.0.0.1")].into_iter());
+        let nobody = access(None, &["x509:CN=b"]).intended_writers([("ip", "127.0.0.1")].into_iter());
         assert_eq!(nobody, [""; 0]);
     }
 }

@@ -38,7 +38,7 @@ const TOGETHER: usize = 64;
 
 impl AclAudit {
     /// The result in one sentence.
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let more = self.count - self.open.len();
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
         let bound = if self.unfinished { ", the first ones of more" } else { "" };
@@ -55,7 +55,7 @@ impl AclAudit {
 ///
 /// # Errors
 /// The root cannot be read. A node that goes meanwhile is no error.
-pub async fn audit(link: &impl ZkClient, root: &str, meant: &[String]) -> Result<AclAudit, ZkError> {
+pub async fn audit_acls(link: &impl ZkClient, root: &str, meant: &[String]) -> Result<AclAudit, ZkError> {
     let mut found = AclAudit::default();
     let mut left = VecDeque::from([root.to_owned()]);
     while !left.is_empty() && found.looked < MOST {
@@ -70,12 +70,14 @@ pub async fn audit(link: &impl ZkClient, root: &str, meant: &[String]) -> Result
                     let others = writers.iter().filter(|writer| !meant.contains(&writer.who));
                     let others: Vec<&str> = others.map(|writer| writer.who.as_str()).collect();
                     if !others.is_empty() {
-                        found.notes(format!("{path} ({})", others.join(", ")));
+                        found.record_open(format!("{path} ({})", others.join(", ")));
                     }
                 }
                 Err(ZkError::NoNode) => continue,
                 // A node that even we may not read belongs to somebody else.
-                Err(ZkError::Denied(_)) if path != root => found.notes(format!("{path} (closed to us)")),
+                Err(ZkError::Denied(_)) if path != root => {
+                    found.record_open(format!("{path} (closed to us)"))
+                }
                 Err(fault) => return Err(fault),
             }
             left.extend(children.unwrap_or_default().into_iter().map(|child| format!("{path}/{child}")));
@@ -86,7 +88,7 @@ pub async fn audit(link: &impl ZkClient, root: &str, meant: &[String]) -> Result
 }
 
 impl AclAudit {
-    fn notes(&mut self, node: String) {
+    fn record_open(&mut self, node: String) {
         self.count += 1;
         if self.open.len() < NAMED {
             self.open.push(node);
@@ -95,19 +97,19 @@ impl AclAudit {
 }
 
 /// Runs the check once in the life of a process, in one of its sessions, and logs the result.
-pub(crate) async fn once<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) {
-    let Some(claim) = settings.complaints.audits() else { return };
+pub(crate) async fn audit_once<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) {
+    let Some(claim) = settings.log_dedup.claim_audit() else { return };
     let audited = async {
-        let Some(meant) = live.link.meant().await? else { return Ok(None) };
-        audit(&live.link, live.paths.root(), &meant).await.map(Some)
+        let Some(meant) = live.client.intended_writers().await? else { return Ok(None) };
+        audit_acls(&live.client, live.paths.root(), &meant).await.map(Some)
     };
     match audited.await {
-        Ok(None) => claim.done(),
+        Ok(None) => claim.complete(),
         Ok(Some(found)) => {
-            claim.done();
+            claim.complete();
             match found.count {
                 0 => info!(nodes = found.looked, "zookeeper.nodes_closed: nobody else may write them"),
-                _ => warn!(code = "FG0522", told = found.told(), "zookeeper.nodes_open"),
+                _ => warn!(code = "FG0522", told = found.summary(), "zookeeper.nodes_open"),
             }
         }
         // Another session of this process tries again.
@@ -123,9 +125,9 @@ mod tests {
     fn what_was_found_is_told_in_one_sentence_of_a_bounded_length() {
         let mut found = AclAudit { looked: 4096, unfinished: true, ..AclAudit::default() };
         for number in 0..1000 {
-            found.notes(format!("/f/{number} (world:anyone)"));
+            found.record_open(format!("/f/{number} (world:anyone)"));
         }
-        let told = found.told();
+        let told = found.summary();
         assert!(told.contains("/f/7 (world:anyone), and 992 more") && !told.contains("/f/8 "), "{told}");
         assert!(told.len() < 400, "{told}");
     }

@@ -28,14 +28,14 @@ const MAX_OWN_MEMBERS: usize = 512;
 
 impl PeerCheck {
     /// This gateway's own plan has changed, so a look is due.
-    pub(super) fn look_again(&self) {
+    pub(super) fn schedule_check(&self) {
         self.looked.store(0, Ordering::Release);
     }
 
     /// Notes a member node of this process; call it before the node is made. After a reload the node tells the old plan
     /// until the next heartbeat, and must not count as another gateway's. The name alone would not do: in a rolling
     /// restart two processes have one name.
-    pub(super) fn is_ours(&self, member: &str) {
+    pub(super) fn add_own_member(&self, member: &str) {
         let mut ours = self.ours.lock().unwrap_or_else(PoisonError::into_inner);
         ours.push_back(member.to_owned());
         if ours.len() > MAX_OWN_MEMBERS {
@@ -43,14 +43,14 @@ impl PeerCheck {
         }
     }
 
-    pub(super) fn are_not_ours(&self, mut members: Vec<String>) -> Vec<String> {
+    pub(super) fn without_own_members(&self, mut members: Vec<String>) -> Vec<String> {
         let ours = self.ours.lock().unwrap_or_else(PoisonError::into_inner);
         members.retain(|member| !ours.contains(member));
         members
     }
 
     /// Once per `every`, true for exactly one caller.
-    pub(super) fn is_due(&self, now: BootInstant, every: Duration) -> bool {
+    pub(super) fn claim_check(&self, now: BootInstant, every: Duration) -> bool {
         let last = self.looked.load(Ordering::Acquire);
         let due = last == 0 || now.since(BootInstant::from_nanos(last)) >= every;
         let mine = || self.looked.compare_exchange(last, now.as_nanos(), Ordering::AcqRel, Ordering::Acquire);
@@ -58,7 +58,7 @@ impl PeerCheck {
     }
 
     /// Logs each change once, and returns the number of unlike gateways.
-    pub(super) fn saw(&self, unlike: BTreeSet<String>) -> usize {
+    pub(super) fn update_mismatched(&self, unlike: BTreeSet<String>) -> usize {
         let mut known = self.unlike.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != unlike {
             let gateways = unlike.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -82,22 +82,22 @@ mod tests {
     fn one_of_all_sessions_looks_once_per_period_and_at_once_after_a_change() {
         let (others, every) = (PeerCheck::default(), Duration::from_secs(10));
         let second = |n: u64| BootInstant::from_nanos(n * 1_000_000_000);
-        let due: Vec<bool> = [1, 1, 5, 11, 11, 12].map(|now| others.is_due(second(now), every)).into();
+        let due: Vec<bool> = [1, 1, 5, 11, 11, 12].map(|now| others.claim_check(second(now), every)).into();
         assert_eq!(due, [true, false, false, true, false, false]);
-        others.look_again();
-        assert!(others.is_due(second(13), every) && !others.is_due(second(13), every));
+        others.schedule_check();
+        assert!(others.claim_check(second(13), every) && !others.claim_check(second(13), every));
     }
 
     #[test]
     fn nodes_of_this_process_are_not_those_of_others_and_a_namesake_s_are() {
         let others = PeerCheck::default();
-        others.is_ours("/f/members/gw-1-01");
+        others.add_own_member("/f/members/gw-1-01");
         let members = ["/f/members/gw-1-01", "/f/members/gw-1-02", "/f/members/gw-2-03"];
-        let left = others.are_not_ours(members.map(str::to_owned).into());
+        let left = others.without_own_members(members.map(str::to_owned).into());
         assert_eq!(left, ["/f/members/gw-1-02", "/f/members/gw-2-03"]);
         for session in 0..MAX_OWN_MEMBERS {
-            others.is_ours(&format!("/f/members/gw-1-{session}-later"));
+            others.add_own_member(&format!("/f/members/gw-1-{session}-later"));
         }
-        assert_eq!(others.are_not_ours(vec![members[0].to_owned()]).len(), 1, "kept for ever");
+        assert_eq!(others.without_own_members(vec![members[0].to_owned()]).len(), 1, "kept for ever");
     }
 }

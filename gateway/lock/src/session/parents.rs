@@ -34,11 +34,11 @@ impl Default for BoundedSet {
 }
 
 impl BoundedSet {
-    fn has(&self, mark: u64) -> bool {
+    fn contains(&self, mark: u64) -> bool {
         self.0.borrow()[place(mark)] == mark
     }
 
-    fn put(&self, mark: u64) {
+    fn insert(&self, mark: u64) {
         self.0.borrow_mut()[place(mark)] = mark;
     }
 
@@ -56,45 +56,45 @@ fn place(mark: u64) -> usize {
 
 impl ParentCache {
     /// Whether the parent probably exists.
-    pub fn expects(&self, parent: &str) -> bool {
-        self.there.has(self.mark(parent))
+    pub fn is_expected(&self, parent: &str) -> bool {
+        self.there.contains(self.mark(parent))
     }
 
-    pub fn is_there(&self, parent: &str) {
-        self.there.put(self.mark(parent));
+    pub fn mark_present(&self, parent: &str) {
+        self.there.insert(self.mark(parent));
     }
 
-    pub fn is_gone(&self, parent: &str) {
+    pub fn mark_absent(&self, parent: &str) {
         self.there.remove(self.mark(parent));
     }
 
     /// Whether requests at this parent have to be sent alone: in a shared transaction a refusal would hit others, too.
     pub fn is_disputed(&self, parent: &str) -> bool {
-        self.disputed.has(self.mark(parent))
+        self.disputed.contains(self.mark(parent))
     }
 
-    pub fn dispute(&self, parent: &str) {
-        self.disputed.put(self.mark(parent));
+    pub fn mark_disputed(&self, parent: &str) {
+        self.disputed.insert(self.mark(parent));
     }
 
     /// Our node was made without other contenders, so the parent is not disputed any more.
-    pub fn settle(&self, parent: &str) {
+    pub fn clear_disputed(&self, parent: &str) {
         self.disputed.remove(self.mark(parent));
     }
 
     /// An attempt of ours begins there. Give the returned mark to [`Parents::parts`] at its end.
-    pub(crate) fn joins(&self, parent: &str) -> u64 {
+    pub(crate) fn add_attempt(&self, parent: &str) -> u64 {
         let mark = self.mark(parent);
         *self.ours.borrow_mut().entry(mark).or_default() += 1;
         mark
     }
 
     /// Whether an attempt of ours is there, or about to be.
-    pub(crate) fn has_ours(&self, parent: &str) -> bool {
+    pub(crate) fn has_attempts(&self, parent: &str) -> bool {
         self.ours.borrow().contains_key(&self.mark(parent))
     }
 
-    pub(crate) fn parts(&self, mark: u64) {
+    pub(crate) fn remove_attempt(&self, mark: u64) {
         let mut ours = self.ours.borrow_mut();
         if let Some(count) = ours.get_mut(&mark) {
             *count -= 1;
@@ -105,7 +105,7 @@ impl ParentCache {
     }
 
     /// Whether exactly one attempt of ours is there, or about to be.
-    pub(crate) fn has_one(&self, mark: u64) -> bool {
+    pub(crate) fn has_single_attempt(&self, mark: u64) -> bool {
         self.ours.borrow().get(&mark) == Some(&1)
     }
 
@@ -122,34 +122,34 @@ mod tests {
     #[test]
     fn what_was_seen_last_is_expected() {
         let parents = ParentCache::default();
-        assert!(!parents.expects("/a"));
-        parents.is_there("/a");
-        assert!(parents.expects("/a") && !parents.expects("/b"));
-        parents.is_gone("/b");
-        assert!(parents.expects("/a"));
-        parents.is_gone("/a");
-        assert!(!parents.expects("/a"));
+        assert!(!parents.is_expected("/a"));
+        parents.mark_present("/a");
+        assert!(parents.is_expected("/a") && !parents.is_expected("/b"));
+        parents.mark_absent("/b");
+        assert!(parents.is_expected("/a"));
+        parents.mark_absent("/a");
+        assert!(!parents.is_expected("/a"));
     }
 
     #[test]
     fn an_attempt_is_alone_until_another_one_of_the_session_begins_there() {
         let parents = ParentCache::default();
-        let first = parents.joins("/a");
-        assert!(parents.has_one(first));
-        let second = parents.joins("/a");
-        assert!(first == second && !parents.has_one(first));
-        parents.parts(second);
-        assert!(parents.has_one(first));
-        parents.parts(first);
-        assert!(!parents.has_one(first) && parents.ours.borrow().is_empty());
+        let first = parents.add_attempt("/a");
+        assert!(parents.has_single_attempt(first));
+        let second = parents.add_attempt("/a");
+        assert!(first == second && !parents.has_single_attempt(first));
+        parents.remove_attempt(second);
+        assert!(parents.has_single_attempt(first));
+        parents.remove_attempt(first);
+        assert!(!parents.has_single_attempt(first) && parents.ours.borrow().is_empty());
     }
 
     #[test]
     fn a_parent_is_disputed_until_it_is_settled() {
         let parents = ParentCache::default();
-        parents.dispute("/a");
+        parents.mark_disputed("/a");
         assert!(parents.is_disputed("/a") && !parents.is_disputed("/b"));
-        parents.settle("/a");
+        parents.clear_disputed("/a");
         assert!(!parents.is_disputed("/a"));
     }
 }

@@ -43,7 +43,7 @@ impl fmt::Display for PlanPart {
 
 impl Paths {
     /// `root`: absolute, without a trailing slash.
-    pub fn below(root: &str) -> Self {
+    pub fn new(root: &str) -> Self {
         Self { root: root.to_owned() }
     }
 
@@ -52,9 +52,9 @@ impl Paths {
     }
 
     /// The path of a lock node or its parent, shortened for the log.
-    pub fn shown(&self, path: &str) -> String {
+    pub fn display_path(&self, path: &str) -> String {
         let ours = path.strip_prefix(&*self.root).is_some_and(|below| below.starts_with('/'));
-        if ours { shown::path(&self.locks(), path) } else { shown::foreign_path(path) }
+        if ours { shown::redact_path(&self.locks(), path) } else { shown::redact_foreign_path(path) }
     }
 
     /// Identity and era of the installation.
@@ -95,7 +95,7 @@ impl Paths {
     }
 
     /// Parent of the lock nodes of a key, native or not.
-    pub fn of_lock(&self, key: &ResourceKey, site: &LockSite) -> String {
+    pub fn lock_parent(&self, key: &ResourceKey, site: &LockSite) -> String {
         match site {
             LockSite::Native | LockSite::Semaphore { .. } => self.lock(key),
             LockSite::Foreign { path, .. } => path.to_string(),
@@ -114,11 +114,11 @@ impl Paths {
 
     /// One of 256, so that no parent grows without bound.
     pub fn operation_shard(&self, id: &OperationId) -> String {
-        format!("{}/ops/{:02x}", self.root, id.bytes()[0])
+        format!("{}/ops/{:02x}", self.root, id.as_bytes()[0])
     }
 
     pub fn operation(&self, id: &OperationId) -> String {
-        format!("{}/ops/{:02x}/{id}", self.root, id.bytes()[0])
+        format!("{}/ops/{:02x}/{id}", self.root, id.as_bytes()[0])
     }
 
     /// Parent of the lock nodes of one key: a single segment, so that no key nests in another.

@@ -23,19 +23,19 @@ const PART_BYTES: usize = 512 * 1024;
 const MAX_PARTS: usize = 64;
 
 /// Paths of the parts of a plan, first to last.
-fn parts(paths: &Paths, publication: &PlanPublication) -> Vec<String> {
+fn part_paths(paths: &Paths, publication: &PlanPublication) -> Vec<String> {
     let count = publication.bytes().len().div_ceil(PART_BYTES).max(1);
     let part = |number| paths.plan_part(publication.fingerprint(), number, count);
     (0..count).map(part).collect()
 }
 
 /// Paths of the nodes by which `member` names this plan.
-pub(super) fn namings(paths: &Paths, publication: &PlanPublication, member: &str) -> Vec<String> {
-    parts(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
+pub(super) fn member_paths(paths: &Paths, publication: &PlanPublication, member: &str) -> Vec<String> {
+    part_paths(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
 }
 
 /// Writes the parts that are missing.
-pub(super) async fn write(
+pub(super) async fn write_parts(
     link: &impl ZkClient,
     paths: &Paths,
     publication: &PlanPublication,
@@ -45,7 +45,7 @@ pub(super) async fn write(
         Err(fault) => Err(fault),
     };
     there(link.create(&paths.plans(), b"", NodeKind::Persistent).await)?;
-    let paths = parts(paths, publication);
+    let paths = part_paths(paths, publication);
     let bytes = publication.bytes();
     for (number, path) in paths.iter().enumerate() {
         let part =
@@ -56,7 +56,7 @@ pub(super) async fn write(
 }
 
 /// All plans in ZooKeeper, each with the sessions that have published it.
-pub(super) async fn published(
+pub(super) async fn list_published(
     link: &impl ZkClient,
     paths: &Paths,
 ) -> Result<BTreeMap<PlanPart, Vec<String>>, ZkError> {
@@ -79,7 +79,7 @@ pub(super) async fn published(
 }
 
 /// Reads a plan. `Err(Ok(why))`: its content does not fit its name.
-pub(super) async fn read(
+pub(super) async fn read_plan(
     link: &impl ZkClient,
     paths: &Paths,
     plan: &PlanPart,
@@ -96,7 +96,7 @@ pub(super) async fn read(
             Err(fault) => return Err(Err(fault)),
         }
     }
-    let read = PlanPublication::of(bytes);
+    let read = PlanPublication::from_bytes(bytes);
     match read.fingerprint() == plan.fingerprint {
         true => Ok(read),
         false => Err(Ok("its parts are not what its fingerprint says".to_owned())),
@@ -107,7 +107,7 @@ pub(super) async fn read(
 ///
 /// # Errors
 /// Step 0 is refused if somebody has published since.
-pub(super) async fn replace(
+pub(super) async fn replace_plan(
     link: &impl ZkClient,
     paths: &Paths,
     version: i32,
@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_a_node_may_be_stands_in_parts() {
-        let paths = Paths::below("/f");
-        let small = PlanPublication::of(b"{}".to_vec());
-        assert_eq!(parts(&paths, &small), [format!("/f/plans/{}.0.1", small.fingerprint())]);
-        let large = PlanPublication::of(vec![b' '; PART_BYTES + 1]);
-        let named = namings(&paths, &large, "gw-01");
+        let paths = Paths::new("/f");
+        let small = PlanPublication::from_bytes(b"{}".to_vec());
+        assert_eq!(part_paths(&paths, &small), [format!("/f/plans/{}.0.1", small.fingerprint())]);
+        let large = PlanPublication::from_bytes(vec![b' '; PART_BYTES + 1]);
+        let named = member_paths(&paths, &large, "gw-01");
         assert_eq!(named[1], format!("/f/plans/{}.1.2/gw-01", large.fingerprint()));
         let found = PlanPart::parse(&format!("{}.1.2", large.fingerprint())).expect("a part");
         assert_eq!((found.number, found.count, &*found.fingerprint), (1, 2, large.fingerprint()));

@@ -18,7 +18,7 @@ pub struct SessionDeadline {
 const REVOKED: u64 = 0;
 
 impl SessionDeadline {
-    pub fn until(session: i64, deadline: BootInstant) -> Self {
+    pub fn new(session: i64, deadline: BootInstant) -> Self {
         // An instant of zero would read as revoked. Nothing can be proven at boot anyway.
         Self { session, deadline: AtomicU64::new(deadline.as_nanos().max(1)) }
     }
@@ -29,11 +29,11 @@ impl SessionDeadline {
     }
 
     /// May we act as holder at `now`? At the deadline itself: no.
-    pub fn holds(&self, now: BootInstant) -> bool {
+    pub fn is_valid_at(&self, now: BootInstant) -> bool {
         now.as_nanos() < self.deadline.load(Ordering::Acquire)
     }
 
-    pub fn deadline(&self) -> BootInstant {
+    pub fn expires_at(&self) -> BootInstant {
         BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
@@ -71,35 +71,35 @@ mod tests {
 
     #[test]
     fn a_proof_ends_at_its_deadline_exactly() {
-        let proof = SessionDeadline::until(1, at(100));
-        assert!(proof.holds(at(99)));
-        assert!(!proof.holds(at(100)));
+        let proof = SessionDeadline::new(1, at(100));
+        assert!(proof.is_valid_at(at(99)));
+        assert!(!proof.is_valid_at(at(100)));
     }
 
     #[test]
     fn a_proof_is_about_one_session() {
-        assert_eq!(SessionDeadline::until(0x7001, at(100)).session(), 0x7001);
-        let of_boot = SessionDeadline::until(1, at(0));
-        assert!(!of_boot.is_revoked() && !of_boot.holds(at(1)));
+        assert_eq!(SessionDeadline::new(0x7001, at(100)).session(), 0x7001);
+        let of_boot = SessionDeadline::new(1, at(0));
+        assert!(!of_boot.is_revoked() && !of_boot.is_valid_at(at(1)));
     }
 
     #[test]
     fn a_deadline_never_moves_back() {
-        let proof = SessionDeadline::until(1, at(100));
+        let proof = SessionDeadline::new(1, at(100));
         proof.extend(at(200));
         proof.extend(at(150));
-        assert_eq!(proof.deadline(), at(200));
+        assert_eq!(proof.expires_at(), at(200));
     }
 
     #[test]
     fn a_proof_that_was_too_long_is_cut_and_goes_on() {
-        let proof = SessionDeadline::until(1, at(100));
+        let proof = SessionDeadline::new(1, at(100));
         proof.shorten(Duration::from_nanos(30));
-        assert_eq!(proof.deadline(), at(70));
+        assert_eq!(proof.expires_at(), at(70));
         proof.extend(at(90));
-        assert_eq!(proof.deadline(), at(90));
+        assert_eq!(proof.expires_at(), at(90));
         proof.shorten(Duration::MAX);
-        assert!(!proof.holds(at(1)) && !proof.is_revoked());
+        assert!(!proof.is_valid_at(at(1)) && !proof.is_revoked());
         proof.revoke();
         proof.shorten(Duration::ZERO);
         assert!(proof.is_revoked());
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn nothing_revives_a_revoked_proof() {
-        let proof = SessionDeadline::until(1, at(100));
+        let proof = SessionDeadline::new(1, at(100));
         proof.revoke();
         proof.extend(at(500));
         assert!(proof.is_revoked());
-        assert!(!proof.holds(at(0)) && !proof.holds(at(1)));
+        assert!(!proof.is_valid_at(at(0)) && !proof.is_valid_at(at(1)));
     }
 }

@@ -43,7 +43,7 @@ pub enum PeerPlan {
 }
 
 impl PeerPlan {
-    pub fn published(&self) -> Option<&PlanPublication> {
+    pub fn publication(&self) -> Option<&PlanPublication> {
         match self {
             Self::Published(publication) => Some(publication),
             Self::Unreadable(_) | Self::Incompatible => None,
@@ -55,7 +55,7 @@ impl PeerPlan {
 pub trait PlanEvaluator: fmt::Debug + Send + Sync {
     /// `session` has published `ours`, and `others` have unlike plans. From now on the session may lock what they leave
     /// to it.
-    fn judge(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]);
+    fn evaluate(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]);
 
     /// `session` is about to publish `next` in place of `ours`. From now on it may lock only what it may lock under
     /// both.
@@ -63,7 +63,7 @@ pub trait PlanEvaluator: fmt::Debug + Send + Sync {
     /// # Errors
     /// It may not publish `next` now: it would become the youngest while it works on keys that another gateway locks
     /// otherwise. The text is for the log.
-    fn turns(
+    fn begin_switch(
         &self,
         session: i64,
         ours: &PlanPublication,
@@ -72,11 +72,11 @@ pub trait PlanEvaluator: fmt::Debug + Send + Sync {
     ) -> Result<(), String>;
 
     /// The session is over; nothing may be locked under it.
-    fn ended(&self, session: i64);
+    fn end_session(&self, session: i64);
 }
 
 impl PlanPublication {
-    pub fn of(bytes: Vec<u8>) -> Self {
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let hash = digest(&SHA256, &bytes);
         let mut digits = vec![0; 2 * hash.as_ref().len()];
         hex::write(hash.as_ref(), &mut digits);

@@ -17,22 +17,22 @@ pub(super) struct AnnouncedPlan {
 }
 
 impl AnnouncedPlan {
-    pub(super) fn of(publication: PlanPublication) -> Self {
+    pub(super) fn new(publication: PlanPublication) -> Self {
         Self { now: RefCell::new(publication), next: RefCell::default(), told: RefCell::default() }
     }
 
-    pub(super) fn now(&self) -> PlanPublication {
+    pub(super) fn current(&self) -> PlanPublication {
         self.now.borrow().clone()
     }
 
-    pub(super) fn turned(&self) {
+    pub(super) fn complete_switch(&self) {
         if let Some(next) = self.next.take() {
             self.now.replace(next);
         }
         self.told.take();
     }
 
-    pub(super) fn waits(&self, why: String) {
+    pub(super) fn log_delay(&self, why: String) {
         if *self.told.borrow() != why {
             warn!(code = "FG0550", why, "the new plan is not published yet: its new routes are refused");
             self.told.replace(why);

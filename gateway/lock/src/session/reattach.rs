@@ -10,7 +10,7 @@ use super::{
 /// Whether the connection after a reconnect still belongs to our session. A write to the member node would succeed from
 /// any session, and so "prove" one that nobody keeps alive. So a new ephemeral node is made, and its owner compared.
 /// `None`: it could not be found out.
-pub async fn speaks_for_us(link: &impl ZkClient, member: &str) -> Option<bool> {
+pub async fn check_same_session(link: &impl ZkClient, member: &str) -> Option<bool> {
     let probe = reconnect_probe(member);
     let mut made = link.create(&probe, b"", NodeKind::Ephemeral).await;
     if made == Err(ZkError::NodeExists) {
@@ -21,5 +21,5 @@ pub async fn speaks_for_us(link: &impl ZkClient, member: &str) -> Option<bool> {
     if let Err(fault) = link.delete(&probe).await {
         debug!(%fault, "probe left behind until the session ends");
     }
-    made.ok().map(|created| created.seen.owner == link.id())
+    made.ok().map(|created| created.stat.owner == link.id())
 }

@@ -55,14 +55,14 @@ impl NodeRegistry {
     }
 
     /// A tenure that may be ended to make room, while it is idle.
-    pub(crate) fn cached(&self, guid: Guid, kept: &Arc<impl Evictable + 'static>) {
+    pub(crate) fn register_evictable(&self, guid: Guid, kept: &Arc<impl Evictable + 'static>) {
         let kept = Arc::downgrade(kept);
         self.cached.borrow_mut().insert(guid, kept);
     }
 
     /// Ends every idle tenure without removing its node: the session is about to be closed, and all nodes go with it at
     /// once.
-    pub fn leave_to_close(&self) {
+    pub fn prepare_close(&self) {
         self.closing.cancel();
         self.evict_idle();
     }
@@ -79,7 +79,7 @@ impl NodeRegistry {
     }
 
     /// Returns when the session is about to be closed.
-    pub async fn closes(&self) {
+    pub async fn wait_closing(&self) {
         self.closing.cancelled().await;
     }
 

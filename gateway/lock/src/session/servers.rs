@@ -8,7 +8,7 @@ use zookeeper_client::Client;
 
 use super::{
     credentials::{Credentials, CredentialsError},
-    handshake::{HandshakeOutcome, meet, refusals, says},
+    handshake::{HandshakeOutcome, four_letter_word, probe_all, refusals},
     link::{ZkConnector, ZkError},
     node_access::NodeAcls,
     zookeeper::ZkSession,
@@ -28,10 +28,10 @@ pub struct Servers {
 impl Servers {
     /// # Errors
     /// The files for TLS, or the password file, cannot be used.
-    pub fn of(policy: &plan::ZooKeeperSettings) -> Result<Self, CredentialsError> {
+    pub fn from_policy(policy: &plan::ZooKeeperSettings) -> Result<Self, CredentialsError> {
         let servers = policy.servers.clone();
         let credentials = policy.tls.as_ref().map(|tls| Credentials::open(tls, &servers)).transpose()?;
-        let access = Arc::new(NodeAcls::of(policy)?);
+        let access = Arc::new(NodeAcls::from_policy(policy)?);
         Ok(Self { servers, session_timeout: policy.session_timeout, credentials, access })
     }
 
@@ -39,47 +39,48 @@ impl Servers {
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn followed(self, metrics: &SessionMetrics) -> Result<Self, CredentialsError> {
+    pub fn with_file_watch(self, metrics: &SessionMetrics) -> Result<Self, CredentialsError> {
         if let Some(credentials) = &self.credentials {
-            credentials.follow(metrics.clone())?;
+            credentials.watch_files(metrics.clone())?;
         }
         Ok(self)
     }
 
     /// The same settings for one server only.
-    pub fn only(self, server: &str) -> Self {
+    pub fn with_server(self, server: &str) -> Self {
         Self { servers: vec![server.to_owned()], ..self }
     }
 
     /// The result of a TLS handshake with each server; empty without TLS.
-    pub async fn met(&self) -> Vec<(&str, HandshakeOutcome)> {
+    pub async fn probe_tls(&self) -> Vec<(&str, HandshakeOutcome)> {
         match &self.credentials {
-            Some(credentials) => meet(&self.servers, credentials).await,
+            Some(credentials) => probe_all(&self.servers, credentials).await,
             None => Vec::new(),
         }
     }
 
     /// The answer of a server to one of ZooKeeper's four-letter words; `None` if it gives none.
-    pub async fn says(&self, server: &str, word: &str) -> Option<String> {
-        says(server, word, self.credentials.as_deref()).await
+    pub async fn four_letter_word(&self, server: &str, word: &str) -> Option<String> {
+        four_letter_word(server, word, self.credentials.as_deref()).await
     }
 
-    async fn client(&self) -> Result<Client, zookeeper_client::Error> {
-        let connector = self.access.show(Client::connector().with_session_timeout(self.session_timeout));
+    async fn connect_client(&self) -> Result<Client, zookeeper_client::Error> {
+        let connector =
+            self.access.authenticate(Client::connector().with_session_timeout(self.session_timeout));
         let cluster = self.servers.join(",");
         match &self.credentials {
-            Some(credentials) => connector.with_tls(credentials.options()).secure_connect(&cluster).await,
+            Some(credentials) => connector.with_tls(credentials.tls_options()).secure_connect(&cluster).await,
             None => connector.connect(&cluster).await,
         }
     }
 
     /// Returns only when every server refuses TLS. As long as one server is only silent, TLS is not the reason for the
     /// missing session.
-    async fn refused_by_all(&self) -> String {
+    async fn wait_all_refused(&self) -> String {
         let mut pause = PROBE_AFTER;
         loop {
             sleep(pause).await;
-            let met = self.met().await;
+            let met = self.probe_tls().await;
             if !met.is_empty() && met.iter().all(|(_, met)| matches!(met, HandshakeOutcome::Refused(_))) {
                 return refusals(&met);
             }
@@ -95,7 +96,7 @@ impl ZkConnector for Servers {
     type Client = ZkSession;
 
     async fn connect(&self) -> Result<ZkSession, ZkError> {
-        let (client, refused) = (pin!(self.client()), pin!(self.refused_by_all()));
+        let (client, refused) = (pin!(self.connect_client()), pin!(self.wait_all_refused()));
         let error = tokio::select! {
             biased;
             made = client => match made {
@@ -104,7 +105,7 @@ impl ZkConnector for Servers {
             },
             why = refused => return Err(ZkError::Tls(why)),
         };
-        let why = refusals(&self.met().await);
+        let why = refusals(&self.probe_tls().await);
         Err(if why.is_empty() { ZkError::Refused(error.to_string()) } else { ZkError::Tls(why) })
     }
 }

@@ -21,10 +21,10 @@ pub struct SessionSettings {
     /// Lock nodes with higher numbers never hold; see [`crate::recipe::rotate`].
     pub sequence_limit: u32,
     /// What the process knows of the installation, shared by all sessions.
-    pub memory: Arc<TokenHistory>,
+    pub token_history: Arc<TokenHistory>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,
     /// The reasons for a missing session that were logged, shared by all sessions.
-    pub complaints: Arc<LogDedup>,
+    pub log_dedup: Arc<LogDedup>,
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_process::said::{HumanDuration, causes};
+use fencegate_process::said::{HumanDuration, error_chain};
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -15,7 +15,7 @@ use super::{
     era::{self, Era, InitOutcome, InitialEra, ReadMetaError},
     heartbeat::{HeartbeatSchedule, HeartbeatTracker},
     judged,
-    keep::{SessionError, SessionRegistration, keep},
+    keep::{SessionError, SessionRegistration, keep_alive},
     link::{MultiError, ZkClient, ZkConnector, ZkError},
     live::{ActiveSession, CurrentSession, SessionState},
     paths::Paths,
@@ -99,25 +99,25 @@ pub async fn supervise<C: ZkConnector>(
                 pause = PAUSE.start;
                 let live = Rc::new(live);
                 current.set(Some(live.clone()));
-                let ended = keep(&live, registration, &settings, &view, &stop, &chores).await;
-                if let Some((publishes, _)) = live.publishes() {
-                    publishes.judge.ended(live.link.id());
+                let ended = keep_alive(&live, registration, &settings, &view, &stop, &chores).await;
+                if let Some((publishes, _)) = live.plan_publisher() {
+                    publishes.judge.end_session(live.client.id());
                 }
                 if matches!(ended, SessionError::Stopped) {
                     drop(live);
-                    return farewell(&current).await;
+                    return close_session(&current).await;
                 }
                 give_up(&live, &current, &view, &settings, &ended);
                 // Only the session that saw it marks it: another session may be connected to another ensemble.
-                if live.went_back.get() {
+                if live.rolled_back.get() {
                     tokio::select! {
-                        () = mark(&live.link, &live.paths, &era, &settings) => {}
+                        () = mark_suspect(&live.client, &live.paths, &era, &settings) => {}
                         () = stop.cancelled() => return,
                     }
                 }
             }
             Err(why) => {
-                refuse(&why, &view, &settings);
+                report_failure(&why, &view, &settings);
                 tokio::select! { () = sleep(pause) => (), () = stop.cancelled() => return }
                 pause = (pause * 2).min(PAUSE.end);
             }
@@ -136,11 +136,11 @@ fn give_up<L: ZkClient>(
     settings: &SessionSettings,
     ended: &SessionError,
 ) {
-    live.proof.revoke();
-    live.over.cancel();
+    live.session_deadline.revoke();
+    live.ended.cancel();
     current.set(None);
-    settings.metrics.ended();
-    error!(session = format_args!("{:#x}", live.link.id()), reason = %ended, "session.ended");
+    settings.metrics.record_ended();
+    error!(session = format_args!("{:#x}", live.client.id()), reason = %ended, "session.ended");
     view.send_replace(match ended {
         SessionError::RolledBack => SessionState::RolledBack(ended.to_string().into()),
         _ => SessionState::NoSession(ended.to_string().into()),
@@ -148,20 +148,24 @@ fn give_up<L: ZkClient>(
 }
 
 /// Tells all others why there is no session.
-fn refuse(why: &EstablishSessionError, view: &watch::Sender<SessionState>, settings: &SessionSettings) {
-    settings.metrics.away();
-    let told: Arc<str> = causes(why).into();
+fn report_failure(
+    why: &EstablishSessionError,
+    view: &watch::Sender<SessionState>,
+    settings: &SessionSettings,
+) {
+    settings.metrics.set_no_session();
+    let told: Arc<str> = error_chain(why).into();
     if let EstablishSessionError::WentBack(_) = why {
         error!(code = "FG0503", error = %why, "session.rolled_back");
         // The alarm is raised once. The other sessions then check for themselves, and go on if they find nothing.
         if !matches!(*view.borrow(), SessionState::RolledBack(_)) {
-            settings.memory.alarm();
+            settings.token_history.raise_alarm();
         }
         view.send_replace(SessionState::RolledBack(told));
-        settings.metrics.rolled_back(true);
+        settings.metrics.set_rolled_back(true);
         return;
     }
-    if settings.complaints.is_news(&told) {
+    if settings.log_dedup.insert(&told) {
         let code = match why {
             EstablishSessionError::Era(ReadMetaError::Missing { .. }) => Some("FG0506"),
             EstablishSessionError::Connect(ZkError::Tls(_)) => Some("FG0521"),
@@ -177,15 +181,16 @@ fn refuse(why: &EstablishSessionError, view: &watch::Sender<SessionState>, setti
 }
 
 /// Tells the other gateways through `meta`. Gateways that did not run before cannot see it by themselves.
-async fn mark(link: &impl ZkClient, paths: &Paths, era: &Era, settings: &SessionSettings) {
+async fn mark_suspect(link: &impl ZkClient, paths: &Paths, era: &Era, settings: &SessionSettings) {
     let uuid = &era.meta.uuid;
     // Only epochs of this installation count. With those of another one a sound installation would be stopped.
-    let highest = settings.memory.highest_of(uuid);
+    let highest = settings.token_history.highest_for(uuid);
     if highest == 0 {
         return;
     }
-    let mark = RollbackEvidence { highest, era: settings.memory.era_of(uuid), by: settings.gateway.clone() };
-    let marked = era::suspect(link, paths, era, mark);
+    let mark =
+        RollbackEvidence { highest, era: settings.token_history.era_for(uuid), by: settings.gateway.clone() };
+    let marked = era::mark_suspect(link, paths, era, mark);
     match timeout(link.timeout(), marked).await {
         Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
         // Another gateway was faster; otherwise the next session tries again.
@@ -198,14 +203,14 @@ async fn establish<C: ZkConnector>(
     connect: &C,
     settings: &SessionSettings,
 ) -> Result<(ActiveSession<C::Client>, SessionRegistration), EstablishSessionError> {
-    let alarm = settings.memory.listen();
+    let alarm = settings.token_history.subscribe();
     // Taken before the session exists, so the session cannot be older than this.
     let connecting = settings.clock.now();
     let link = connect.connect().await.map_err(EstablishSessionError::Connect)?;
     let connection = link.reconnects();
-    let rhythm = rhythm(settings, &link)?;
-    let paths = Paths::below(&settings.policy.root);
-    if settings.init && settings.memory.known().is_none() {
+    let rhythm = heartbeat_schedule(settings, &link)?;
+    let paths = Paths::new(&settings.policy.root);
+    if settings.init && settings.token_history.newest_record().is_none() {
         let init = era::init(&link, &paths, InitialEra::default(), &*settings.randomness)
             .await
             .map_err(EstablishSessionError::Init)?;
@@ -213,11 +218,11 @@ async fn establish<C: ZkConnector>(
             info!(path = %paths.meta(), "installation made");
         }
     }
-    let era = fitting(&link, &paths, settings).await?;
+    let era = read_valid_era(&link, &paths, settings).await?;
     let member = paths.member(&settings.gateway, link.id());
     let announced = register(&link, &paths, &era, &member, settings).await?;
-    settings.memory.serves(&era.meta);
-    settings.metrics.rolled_back(false);
+    settings.token_history.set_installation(&era.meta);
+    settings.metrics.set_rolled_back(false);
     info!(
         session = format_args!("{:#x}", link.id()),
         timeout = %HumanDuration(rhythm.timeout),
@@ -226,35 +231,35 @@ async fn establish<C: ZkConnector>(
         era = era.meta.era,
         "session.established"
     );
-    settings.metrics.established(rhythm.timeout);
-    settings.complaints.forget();
+    settings.metrics.record_established(rhythm.timeout);
+    settings.log_dedup.clear();
     // The proof holds only from the first beat that extends it. A session that took long to make has little time left,
     // and a lock granted in that time would be given up at once.
-    let proof = Arc::new(SessionDeadline::until(link.id(), connecting));
+    let proof = Arc::new(SessionDeadline::new(link.id(), connecting));
     let live = ActiveSession {
-        link,
+        client: link,
         member: Paths::member_name(&settings.gateway, proof.session()),
         paths,
-        reach: settings.member.reach().cloned(),
-        plate: settings.member.clone(),
-        announced: announced.map(AnnouncedPlan::of),
-        proof,
+        peer_endpoint: settings.member.endpoint().cloned(),
+        local_member: settings.member.clone(),
+        announced_plan: announced.map(AnnouncedPlan::new),
+        session_deadline: proof,
         base: era.meta.base,
-        memory: settings.memory.clone(),
+        token_history: settings.token_history.clone(),
         registry: NodeRegistry::default(),
-        collected: BatchQueue::with(&settings.policy.identities),
-        over: CancellationToken::new(),
+        batch_queue: BatchQueue::new(&settings.policy.identities),
+        ended: CancellationToken::new(),
         clock: settings.clock.clone(),
         randomness: settings.randomness.clone(),
         sequence_limit: settings.sequence_limit,
         metrics: settings.metrics.clone(),
-        rhythm: Cell::new(rhythm),
-        beaten: Notify::new(),
-        acknowledged: Cell::new(settings.clock.now()),
-        went_back: Cell::new(false),
+        heartbeat_schedule: Cell::new(rhythm),
+        heartbeat_acknowledged: Notify::new(),
+        last_acknowledged: Cell::new(settings.clock.now()),
+        rolled_back: Cell::new(false),
     };
     // No lock is granted before the plans of the other gateways are known.
-    let compared = timeout(rhythm.timeout, judged::compare(&live)).await;
+    let compared = timeout(rhythm.timeout, judged::evaluate_peers(&live)).await;
     let compared = compared.unwrap_or_else(|_late| Err(ZkError::Ambiguous("not in time".to_owned())));
     compared.map_err(EstablishSessionError::Compare)?;
     Ok((
@@ -270,7 +275,7 @@ async fn establish<C: ZkConnector>(
 }
 
 /// Reads `meta`, and refuses it if its tokens would not be above all that were seen.
-async fn fitting(
+async fn read_valid_era(
     link: &impl ZkClient,
     paths: &Paths,
     settings: &SessionSettings,
@@ -280,19 +285,19 @@ async fn fitting(
         looks += 1;
         let era = match era::read(link, paths).await {
             Err(ReadMetaError::Missing { path }) => {
-                let gone = settings.memory.missed(&path).map(EstablishSessionError::from);
+                let gone = settings.token_history.missing_meta_error(&path).map(EstablishSessionError::from);
                 return Err(gone.unwrap_or_else(|| ReadMetaError::Missing { path }.into()));
             }
             read => read?,
         };
-        let Err(went_back) = settings.memory.fits(&era.meta) else { return Ok(era) };
+        let Err(went_back) = settings.token_history.check_installation(&era.meta) else { return Ok(era) };
         // A server that is behind may show an older `meta`, which is no reason for an alarm.
-        if era::is_still(link, paths, &era)
+        if era::is_unchanged(link, paths, &era)
             .await
             .map_err(|failed| EstablishSessionError::Confirm(failed.fault))?
         {
-            if is_news(&went_back, &era) {
-                mark(link, paths, &era, settings).await;
+            if should_mark(&went_back, &era) {
+                mark_suspect(link, paths, &era, settings).await;
             }
             return Err(went_back.into());
         }
@@ -308,7 +313,7 @@ const MAX_META_READS: usize = 3;
 
 /// Whether `meta` has to be marked for others. Gateways without memory cannot see it, and the next era has to be above
 /// the highest epoch that anybody has seen. Another installation is not marked, because it may be sound.
-fn is_news(went_back: &RollbackError, era: &Era) -> bool {
+fn should_mark(went_back: &RollbackError, era: &Era) -> bool {
     match (went_back, &era.meta.suspect) {
         (RollbackError::OlderEra { .. }, _) => true,
         (RollbackError::Suspect { highest }, Some(marked)) => *highest > marked.highest,
@@ -324,34 +329,34 @@ async fn register(
     member: &str,
     settings: &SessionSettings,
 ) -> Result<Option<PlanPublication>, EstablishSessionError> {
-    settings.member.others().is_ours(member);
-    let before = settings.memory.compared_with(&era.meta.uuid).map_or(0, |known| known.highest);
-    let publication = settings.member.publishes().map(|publishes| publishes.now.borrow().clone());
+    settings.member.peer_check().add_own_member(member);
+    let before = settings.token_history.baseline_for(&era.meta.uuid).map_or(0, |known| known.highest);
+    let publication = settings.member.publisher().map(|publishes| publishes.now.borrow().clone());
     let mut namings = Vec::new();
     if let Some(publication) = &publication {
-        plans::write(link, paths, publication).await.map_err(EstablishSessionError::Publish)?;
-        namings = plans::namings(paths, publication, &Paths::member_name(&settings.gateway, link.id()));
+        plans::write_parts(link, paths, publication).await.map_err(EstablishSessionError::Publish)?;
+        namings = plans::member_paths(paths, publication, &Paths::member_name(&settings.gateway, link.id()));
     }
     era::register(link, paths, era, (member, &settings.member.data()), &namings).await?;
     let epoch =
-        era::epoch_of(link, member, era.meta.base).await.map_err(EstablishSessionError::Registration)?;
+        era::node_epoch(link, member, era.meta.base).await.map_err(EstablishSessionError::Registration)?;
     let epoch = epoch.ok_or(EstablishSessionError::NoEpoch)?;
     // Checked again, because another session of this process may meanwhile have met another ensemble.
-    settings.memory.fits(&era.meta)?;
-    let seen = settings.memory.saw(epoch, before);
+    settings.token_history.check_installation(&era.meta)?;
+    let seen = settings.token_history.record_epoch(epoch, before);
     if let Err(went_back) = seen {
-        mark(link, paths, era, settings).await;
+        mark_suspect(link, paths, era, settings).await;
         return Err(went_back.into());
     }
     Ok(publication)
 }
 
-fn rhythm(
+fn heartbeat_schedule(
     settings: &SessionSettings,
     link: &impl ZkClient,
 ) -> Result<HeartbeatSchedule, EstablishSessionError> {
     let (asked, negotiated) = (settings.policy.session_timeout, link.timeout());
-    let rhythm = HeartbeatSchedule::of(&settings.policy, negotiated);
+    let rhythm = HeartbeatSchedule::new(&settings.policy, negotiated);
     if negotiated != asked {
         warn!(code = "FG0501", asked = %HumanDuration(asked), negotiated = %HumanDuration(negotiated), "negotiated session timeout differs");
     }
@@ -362,12 +367,12 @@ fn rhythm(
 }
 
 /// Closes the session, so that its nodes go at once and not by its timeout.
-async fn farewell<L: ZkClient>(current: &CurrentSession<L>) {
+async fn close_session<L: ZkClient>(current: &CurrentSession<L>) {
     let Some(live) = current.set(None) else { return };
-    live.proof.revoke();
-    live.over.cancel();
+    live.session_deadline.revoke();
+    live.ended.cancel();
     match Rc::try_unwrap(live) {
-        Ok(live) => live.link.close().await,
+        Ok(live) => live.client.close().await,
         // A request still holds a lock under it. Closing would hand the key on while the upstream works.
         Err(_) => warn!("session left to its timeout: something still runs under it"),
     }

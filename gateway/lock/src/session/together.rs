@@ -28,7 +28,7 @@ const MAX_IN_FLIGHT: usize = 2;
 /// A node that was made below a parent that was there.
 #[derive(Debug)]
 pub struct CreatedChild {
-    pub seen: NodeStat,
+    pub stat: NodeStat,
     pub path: String,
     /// All nodes below the parent, seen when this one was there; `None` if they could not be read.
     pub children: Option<Vec<String>>,
@@ -38,68 +38,74 @@ impl<L: ZkClient> ActiveSession<L> {
     /// Makes a key's first node. If the node's czxid cannot be read, the answer counts as lost.
     ///
     /// The part is sent even if the future is dropped.
-    pub fn first(
+    pub fn create_with_parent(
         self: &Rc<Self>,
         node: CreateWithParent,
     ) -> impl Future<Output = Result<NodeStat, MultiError>> + use<L> {
-        let answer = self.ask(BatchOp::CreateWithParent(node));
-        async { answer.await?.seen.ok_or_else(|| lost("it was made, and not seen")) }
+        let answer = self.enqueue(BatchOp::CreateWithParent(node));
+        async { answer.await?.stat.ok_or_else(|| lost_reply("it was made, and not seen")) }
     }
 
     /// Makes a node below a parent that is there, and reads what else is there. If the node's czxid cannot be read, the
     /// answer counts as lost.
     ///
     /// The part is sent even if the future is dropped.
-    pub fn next(
+    pub fn create_child(
         self: &Rc<Self>,
         node: CreateChild,
     ) -> impl Future<Output = Result<CreatedChild, MultiError>> + use<L> {
-        let answer = self.ask(BatchOp::CreateChild(node));
+        let answer = self.enqueue(BatchOp::CreateChild(node));
         async {
-            let OpResult { seen, made, children } = answer.await?;
+            let OpResult { stat: seen, made, children } = answer.await?;
             let (Some(seen), Some(path)) = (seen, made) else {
-                return Err(lost("it was made, and not seen"));
+                return Err(lost_reply("it was made, and not seen"));
             };
-            Ok(CreatedChild { seen, path, children })
+            Ok(CreatedChild { stat: seen, path, children })
         }
     }
 
     /// Removes a node. Its parent stays.
     ///
     /// The part is sent even if the future is dropped.
-    pub fn off(self: &Rc<Self>, node: DeleteChild) -> impl Future<Output = Result<(), MultiError>> + use<L> {
-        let answer = self.ask(BatchOp::DeleteChild(node));
+    pub fn delete_child(
+        self: &Rc<Self>,
+        node: DeleteChild,
+    ) -> impl Future<Output = Result<(), MultiError>> + use<L> {
+        let answer = self.enqueue(BatchOp::DeleteChild(node));
         async { answer.await.map(drop) }
     }
 
     /// Removes a key's last node and its parent, or neither.
     ///
     /// The part is sent even if the future is dropped.
-    pub fn last(
+    pub fn delete_with_parent(
         self: &Rc<Self>,
         node: DeleteWithParent,
     ) -> impl Future<Output = Result<(), MultiError>> + use<L> {
-        let answer = self.ask(BatchOp::DeleteWithParent(node));
+        let answer = self.enqueue(BatchOp::DeleteWithParent(node));
         async { answer.await.map(drop) }
     }
 
-    fn ask(self: &Rc<Self>, part: BatchOp) -> impl Future<Output = Result<OpResult, MultiError>> + use<L> {
+    fn enqueue(
+        self: &Rc<Self>,
+        part: BatchOp,
+    ) -> impl Future<Output = Result<OpResult, MultiError>> + use<L> {
         let (answer, answered) = oneshot::channel();
-        let collected = &self.collected;
+        let collected = &self.batch_queue;
         let number = collected.next.replace(collected.next.get() + 1);
         collected.open.borrow_mut().insert(number);
         collected.waiting.borrow_mut().push_back(PendingOp { part, answer, number });
-        set_off(self);
-        async { answered.await.unwrap_or_else(|_| Err(lost("nobody has heard it"))) }
+        send_ready(self);
+        async { answered.await.unwrap_or_else(|_| Err(lost_reply("nobody has heard it"))) }
     }
 }
 
 /// Sends collected parts, up to [`UNDER_WAY`] transactions. Each is polled once here, so that it is sent at once.
-fn set_off<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
-    let collected = &live.collected;
+fn send_ready<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
+    let collected = &live.batch_queue;
     while collected.under_way.get() < MAX_IN_FLIGHT && !collected.waiting.borrow().is_empty() {
-        let under_way = InFlightBatch::begin(live);
-        let parts = collected.take();
+        let under_way = InFlightBatch::start(live);
+        let parts = collected.take_batch();
         let mut sent = Box::pin(async move {
             send(&under_way.0, parts).await;
             under_way
@@ -107,7 +113,7 @@ fn set_off<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
         if sent.as_mut().now_or_never().is_none() {
             drop(spawn_local(async move {
                 let live = sent.await.0.clone();
-                set_off(&live);
+                send_ready(&live);
             }));
         }
     }
@@ -117,15 +123,15 @@ fn set_off<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
 struct InFlightBatch<L: ZkClient>(Rc<ActiveSession<L>>);
 
 impl<L: ZkClient> InFlightBatch<L> {
-    fn begin(live: &Rc<ActiveSession<L>>) -> Self {
-        live.collected.under_way.set(live.collected.under_way.get() + 1);
+    fn start(live: &Rc<ActiveSession<L>>) -> Self {
+        live.batch_queue.under_way.set(live.batch_queue.under_way.get() + 1);
         Self(live.clone())
     }
 }
 
 impl<L: ZkClient> Drop for InFlightBatch<L> {
     fn drop(&mut self) {
-        let collected = &self.0.collected;
+        let collected = &self.0.batch_queue;
         collected.under_way.set(collected.under_way.get() - 1);
         if std::thread::panicking() {
             // The parts that still wait are never sent. Their callers are told that the answer is lost, and look for
@@ -139,12 +145,12 @@ impl<L: ZkClient> Drop for InFlightBatch<L> {
 
 /// Sends these parts, shared or alone. Returns when each is answered.
 async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
-    let (mut together, alone) = divided(live, parts);
+    let (mut together, alone) = partition(live, parts);
     let singly = |parts: Vec<PendingOp>| join_all(parts.into_iter().map(|one| send_one(live, one)));
     let mut shared = Vec::new();
     while !together.is_empty() {
-        let share = together.drain(..live.collected.room().min(together.len())).collect();
-        shared.push(async { singly(send_all(live, share).await).await });
+        let share = together.drain(..live.batch_queue.op_limit().min(together.len())).collect();
+        shared.push(async { singly(send_shared(live, share).await).await });
     }
     // The shared transactions are sent first: a part that goes alone may be a second node of a key whose first one is
     // in them.
@@ -153,12 +159,15 @@ async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
 
 /// Divides the parts into those that share a transaction and those that go alone. Alone go a second node of a key, and
 /// disputed keys.
-fn divided<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> (Vec<PendingOp>, Vec<PendingOp>) {
+fn partition<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parts: Vec<PendingOp>,
+) -> (Vec<PendingOp>, Vec<PendingOp>) {
     let mut firsts = HashSet::new();
     let alone: Vec<bool> = parts
         .iter()
         .map(|asked| {
-            let second = asked.part.makes().is_some() && !firsts.insert(asked.part.parent());
+            let second = asked.part.created_path().is_some() && !firsts.insert(asked.part.parent());
             second || live.registry.parents.is_disputed(asked.part.parent())
         })
         .collect();
@@ -172,7 +181,7 @@ fn divided<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> (Vec<
 
 /// Sends the parts in one transaction. Returns those that have to be sent singly: all if the server refused one, or if
 /// there is only one; else none.
-async fn send_all<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> Vec<PendingOp> {
+async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> Vec<PendingOp> {
     if parts.len() == 1 {
         return parts;
     }
@@ -181,26 +190,26 @@ async fn send_all<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -
         Ok(_) | Err(MultiError { fault: ZkError::Ambiguous(_) | ZkError::SessionEnded, .. }) => None,
         Err(failed) => Some(failed.step),
     };
-    live.metrics.sent_together(refused.is_none());
-    live.collected.learns(refused.is_none());
+    live.metrics.record_shared_transaction(refused.is_none());
+    live.batch_queue.adapt_limit(refused.is_none());
     if let Some(step) = refused {
         // A node that is not there to be removed is no dispute: its removal was done before, and the answer was lost.
-        let one = step.and_then(|step| part_of(&parts, step));
+        let one = step.and_then(|step| op_at(&parts, step));
         if let Some(one) = one.filter(|one| !matches!(one.part, BatchOp::DeleteChild(_))) {
-            live.registry.parents.dispute(one.part.parent());
+            live.registry.parents.mark_disputed(one.part.parent());
         }
         return parts;
     }
     match answers {
         Ok(answers) => {
             for (asked, done) in parts.into_iter().zip(answers) {
-                live.collected.tell(asked, Ok(done));
+                live.batch_queue.complete(asked, Ok(done));
             }
         }
         // The step is left out, because the answer is about the whole request.
         Err(failed) => {
             for asked in parts {
-                live.collected.tell(asked, Err(MultiError { step: None, ..failed.clone() }));
+                live.batch_queue.complete(asked, Err(MultiError { step: None, ..failed.clone() }));
             }
         }
     }
@@ -208,10 +217,10 @@ async fn send_all<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -
 }
 
 /// The part that a step of their transaction belongs to.
-fn part_of(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
+fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
     let mut end = 0;
     parts.iter().find(|asked| {
-        end += asked.part.steps();
+        end += asked.part.op_count();
         step < end
     })
 }
@@ -226,21 +235,21 @@ async fn send_one<L: ZkClient>(live: &ActiveSession<L>, asked: PendingOp) {
         }
     };
     if answer.is_ok() && matches!(asked.part, BatchOp::CreateWithParent(_) | BatchOp::CreateChild(_)) {
-        live.registry.parents.settle(asked.part.parent());
+        live.registry.parents.clear_disputed(asked.part.parent());
     }
-    live.collected.tell(asked, answer);
+    live.batch_queue.complete(asked, answer);
 }
 
 async fn create_alone<L: ZkClient>(
     live: &ActiveSession<L>,
     next: &CreateChild,
 ) -> Result<OpResult, MultiError> {
-    let created = live.link.create(&next.requested, &next.says, NodeKind::EphemeralSequential);
-    let children = live.link.children(&next.parent);
+    let created = live.client.create(&next.requested, &next.says, NodeKind::EphemeralSequential);
+    let children = live.client.children(&next.parent);
     let (created, children) = tokio::join!(created, children);
-    let CreatedNode { seen, sequence } = created.map_err(|fault| MultiError { step: None, fault })?;
+    let CreatedNode { stat: seen, sequence } = created.map_err(|fault| MultiError { step: None, fault })?;
     let made = Some(format!("{}{sequence:010}", next.requested));
-    Ok(OpResult { seen: Some(seen), made, children: children.ok() })
+    Ok(OpResult { stat: Some(seen), made, children: children.ok() })
 }
 
 /// Sends the transaction, and the reads that belong to it. All its nodes have the same czxid and owner. Servers before
@@ -251,34 +260,38 @@ async fn transact<L: ZkClient>(
 ) -> Result<Vec<OpResult>, MultiError> {
     let (mut steps, mut lists) = (Vec::new(), Vec::new());
     for asked in parts {
-        asked.part.add_to(&mut steps);
-        lists.extend(asked.part.lists());
+        asked.part.append_to(&mut steps);
+        lists.extend(asked.part.listed_parent());
     }
-    let expected = parts.iter().find_map(|asked| asked.part.makes());
-    let committed = live.link.commit(&steps);
-    let seen = OptionFuture::from(expected.map(|path| live.link.seen(path)));
-    let listed = OptionFuture::from((!lists.is_empty()).then(|| live.link.children_of(&lists)));
+    let expected = parts.iter().find_map(|asked| asked.part.created_path());
+    let committed = live.client.commit(&steps);
+    let seen = OptionFuture::from(expected.map(|path| live.client.stat(path)));
+    let listed = OptionFuture::from((!lists.is_empty()).then(|| live.client.children_of(&lists)));
     let (committed, seen, listed) = tokio::join!(committed, seen, listed);
     let mut paths = committed?.into_iter();
     let mut listed = listed.and_then(Result::ok).unwrap_or_default().into_iter();
     let mut answers: Vec<_> = parts
         .iter()
         .map(|PendingOp { part, .. }| {
-            let last = part.steps() - 1;
+            let last = part.op_count() - 1;
             // A step that creates nothing has no path.
             let made = paths.nth(last).flatten();
-            OpResult { seen: None, made, children: part.lists().and_then(|_| listed.next().flatten()) }
+            OpResult {
+                stat: None,
+                made,
+                children: part.listed_parent().and_then(|_| listed.next().flatten()),
+            }
         })
         .collect();
     let mut seen = seen.and_then(Result::ok).flatten();
     if let (None, Some(made)) = (seen, answers.iter().find_map(|done| done.made.as_deref())) {
         // The server gave it another number than we expected.
-        seen = live.link.seen(made).await.ok().flatten();
+        seen = live.client.stat(made).await.ok().flatten();
     }
-    answers.iter_mut().for_each(|done| done.seen = seen);
+    answers.iter_mut().for_each(|done| done.stat = seen);
     Ok(answers)
 }
 
-fn lost(why: &str) -> MultiError {
+fn lost_reply(why: &str) -> MultiError {
     MultiError { step: None, fault: ZkError::Ambiguous(why.to_owned()) }
 }

@@ -24,7 +24,7 @@ pub(super) struct WatchPermit {
 }
 
 impl WatchBudget {
-    pub(super) fn room(self: &Rc<Self>, path: &str) -> Option<WatchPermit> {
+    pub(super) fn try_acquire(self: &Rc<Self>, path: &str) -> Option<WatchPermit> {
         let bytes = self.bytes.get() + path.len() + BYTES_PER_WATCH;
         (bytes <= MAX_WATCHED_BYTES).then(|| {
             self.bytes.set(bytes);
@@ -43,7 +43,7 @@ impl Drop for WatchPermit {
 }
 
 /// Returns when the watch has fired, and gives its room back.
-pub(super) fn fires_once(watcher: OneshotWatcher, room: WatchPermit) -> Pin<Box<dyn Future<Output = ()>>> {
+pub(super) fn wait_fired(watcher: OneshotWatcher, room: WatchPermit) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         drop(watcher.changed().await);
         drop(room);

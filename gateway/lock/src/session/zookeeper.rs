@@ -26,7 +26,7 @@ use super::{
     },
     looks::PolledWatches,
     node_access::NodeAcls,
-    watches::{WatchBudget, fires_once},
+    watches::{WatchBudget, wait_fired},
 };
 
 /// One session.
@@ -63,7 +63,7 @@ impl ZkSession {
 
     /// Counts changes since the last look. Several changes may show as one state. So any change counts as a possible
     /// reconnect, but only a visible new connection counts among the connections.
-    fn look(&self) {
+    fn count_state_changes(&self) {
         while let Some(state) = self.watcher.borrow_mut().changed().now_or_never() {
             self.changes.set(self.changes.get() + 1);
             if state == SessionState::SyncConnected {
@@ -76,18 +76,18 @@ impl ZkSession {
     ///
     /// # Errors
     /// [`Fault::NoNode`] if the node is gone. After any other fault it has the old ACL or the new one.
-    pub async fn close_to_others(&self, path: &str) -> Result<(), ZkError> {
+    pub async fn restrict_acl(&self, path: &str) -> Result<(), ZkError> {
         let set = self.client.set_acl(path, self.access.acls(), None).await;
-        set.map(drop).map_err(|error| self.fault(error))
+        set.map(drop).map_err(|error| self.map_error(error))
     }
 
     /// Fires when the node no longer looks as it does here.
-    fn looked_at(&self, path: &str, stat: &Stat) -> <Self as ZkClient>::Watch {
-        Box::pin(self.looks.until_changed(&self.client, path.to_owned(), stat))
+    fn poll_watch(&self, path: &str, stat: &Stat) -> <Self as ZkClient>::Watch {
+        Box::pin(self.looks.watch(&self.client, path.to_owned(), stat))
     }
 
-    fn fault(&self, error: Error) -> ZkError {
-        fault(error, self.client.state())
+    fn map_error(&self, error: Error) -> ZkError {
+        map_error(error, self.client.state())
     }
 }
 
@@ -107,7 +107,7 @@ const UNKNOWN: &str = "it knows no identity of ours that a node could be kept fo
 
 /// Only errors that are known to mean "nothing was done" are definite. All others are ambiguous: a time-out or reset of
 /// the connection is an `Error::Custom`, not a `ConnectionLoss`, and later versions of the library may add more.
-fn fault(error: Error, state: SessionState) -> ZkError {
+fn map_error(error: Error, state: SessionState) -> ZkError {
     match error {
         Error::NoNode => ZkError::NoNode,
         Error::NodeExists => ZkError::NodeExists,
@@ -162,9 +162,9 @@ impl ZkClient for ZkSession {
         self.client.session_timeout()
     }
 
-    fn granted(&self) -> Option<Duration> {
-        self.look();
-        granted::least(self.id(), self.connections.get())
+    fn granted_timeout(&self) -> Option<Duration> {
+        self.count_state_changes();
+        granted::shortest_timeout(self.id(), self.connections.get())
     }
 
     fn state(&self) -> ConnectionState {
@@ -176,7 +176,7 @@ impl ZkClient for ZkSession {
     }
 
     fn reconnects(&self) -> u64 {
-        self.look();
+        self.count_state_changes();
         self.changes.get()
     }
 
@@ -194,28 +194,28 @@ impl ZkClient for ZkSession {
         data: &[u8],
         kind: NodeKind,
     ) -> impl Future<Output = Result<CreatedNode, ZkError>> {
-        let options = CreateMode::from(kind).with_acls(Acls::new(self.access.at(path)));
+        let options = CreateMode::from(kind).with_acls(Acls::new(self.access.acl_for(path)));
         let sent = self.client.create(path, data, &options);
         async move {
-            let (stat, sequence) = sent.await.map_err(|error| self.fault(error))?;
-            Ok(CreatedNode { seen: stat.into(), sequence: sequence.into_i64() })
+            let (stat, sequence) = sent.await.map_err(|error| self.map_error(error))?;
+            Ok(CreatedNode { stat: stat.into(), sequence: sequence.into_i64() })
         }
     }
 
-    async fn create_like(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
-        let (acls, _) = self.client.get_acl(above).await.map_err(|error| self.fault(error))?;
+    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
+        let (acls, _) = self.client.get_acl(above).await.map_err(|error| self.map_error(error))?;
         let options = CreateMode::from(kind).with_acls(Acls::new(&acls));
-        self.client.create(path, b"", &options).await.map(drop).map_err(|error| self.fault(error))
+        self.client.create(path, b"", &options).await.map(drop).map_err(|error| self.map_error(error))
     }
 
     fn delete(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
         let sent = self.client.delete(path, None);
-        async move { sent.await.map_err(|error| self.fault(error)) }
+        async move { sent.await.map_err(|error| self.map_error(error)) }
     }
 
     fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
         let sent = self.client.list_children(path);
-        async move { sent.await.map_err(|error| self.fault(error)) }
+        async move { sent.await.map_err(|error| self.map_error(error)) }
     }
 
     fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>> {
@@ -231,36 +231,36 @@ impl ZkClient for ZkSession {
                 Ok(sent) => sent.await,
                 Err(error) => Err(error),
             };
-            let results = read.map_err(|error| self.fault(error))?;
+            let results = read.map_err(|error| self.map_error(error))?;
             Ok(results.into_iter().map(children).collect())
         }
     }
 
-    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
+    fn stat(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
         let sent = self.client.check_stat(path);
-        async move { sent.await.map(|stat| stat.map(NodeStat::from)).map_err(|error| self.fault(error)) }
+        async move { sent.await.map(|stat| stat.map(NodeStat::from)).map_err(|error| self.map_error(error)) }
     }
 
     fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>> {
         let sent = self.client.get_data(path);
-        async move { sent.await.map(|(data, stat)| (data, stat.into())).map_err(|error| self.fault(error)) }
+        async move { sent.await.map(|(data, stat)| (data, stat.into())).map_err(|error| self.map_error(error)) }
     }
 
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>> {
         // A data watch on an existing node: an exists-watch on a missing one would stay at the server.
-        let sent = match self.watches.room(path) {
+        let sent = match self.watches.try_acquire(path) {
             Some(room) => Left((room, self.client.get_and_watch_data(path))),
             None => Right(self.client.get_data(path)),
         };
         async move {
             match sent {
                 Left((room, watched)) => {
-                    let (_, _, watcher) = watched.await.map_err(|error| self.fault(error))?;
-                    Ok(fires_once(watcher, room))
+                    let (_, _, watcher) = watched.await.map_err(|error| self.map_error(error))?;
+                    Ok(wait_fired(watcher, room))
                 }
                 Right(read) => {
-                    let (_, stat) = read.await.map_err(|error| self.fault(error))?;
-                    Ok(self.looked_at(path, &stat))
+                    let (_, stat) = read.await.map_err(|error| self.map_error(error))?;
+                    Ok(self.poll_watch(path, &stat))
                 }
             }
         }
@@ -270,19 +270,19 @@ impl ZkClient for ZkSession {
         &self,
         path: &str,
     ) -> impl Future<Output = Result<(Vec<String>, Self::Watch), ZkError>> {
-        let sent = match self.watches.room(path) {
+        let sent = match self.watches.try_acquire(path) {
             Some(room) => Left((room, self.client.get_and_watch_children(path))),
             None => Right(self.client.get_children(path)),
         };
         async move {
             match sent {
                 Left((room, watched)) => {
-                    let (children, _, watcher) = watched.await.map_err(|error| self.fault(error))?;
-                    Ok((children, fires_once(watcher, room)))
+                    let (children, _, watcher) = watched.await.map_err(|error| self.map_error(error))?;
+                    Ok((children, wait_fired(watcher, room)))
                 }
                 Right(read) => {
-                    let (children, stat) = read.await.map_err(|error| self.fault(error))?;
-                    Ok((children, self.looked_at(path, &stat)))
+                    let (children, stat) = read.await.map_err(|error| self.map_error(error))?;
+                    Ok((children, self.poll_watch(path, &stat)))
                 }
             }
         }
@@ -290,7 +290,7 @@ impl ZkClient for ZkSession {
 
     fn sync(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
         let sent = self.client.sync(path);
-        async move { sent.await.map_err(|error| self.fault(error)) }
+        async move { sent.await.map_err(|error| self.map_error(error)) }
     }
 
     fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>> {
@@ -300,7 +300,7 @@ impl ZkClient for ZkSession {
             MultiOp::Create { path, data, kind } => {
                 let kept = self.kept.borrow();
                 let kept = kept.as_ref().filter(|(of, _)| of == path && *kind == NodeKind::Persistent);
-                let acls = kept.map_or(self.access.at(path), |(_, acls)| acls.as_slice());
+                let acls = kept.map_or(self.access.acl_for(path), |(_, acls)| acls.as_slice());
                 writer.add_create(path, data, &CreateMode::from(*kind).with_acls(Acls::new(acls)))
             }
             MultiOp::Set { path, data } => writer.add_set_data(path, data, None),
@@ -318,17 +318,17 @@ impl ZkClient for ZkSession {
             };
             answer.map(|results| results.into_iter().map(created).collect()).map_err(|error| match error {
                 MultiWriteError::OperationFailed { index, source } => {
-                    MultiError { step: Some(index), fault: self.fault(source) }
+                    MultiError { step: Some(index), fault: self.map_error(source) }
                 }
                 MultiWriteError::RequestFailed { source } => {
-                    MultiError { step: None, fault: self.fault(source) }
+                    MultiError { step: None, fault: self.map_error(source) }
                 }
             })
         }
     }
 
-    async fn keep_access(&self, path: &str) -> Result<(), ZkError> {
-        let (acls, _) = self.client.get_acl(path).await.map_err(|error| self.fault(error))?;
+    async fn keep_acl(&self, path: &str) -> Result<(), ZkError> {
+        let (acls, _) = self.client.get_acl(path).await.map_err(|error| self.map_error(error))?;
         self.kept.replace(Some((path.to_owned(), acls)));
         Ok(())
     }
@@ -336,7 +336,7 @@ impl ZkClient for ZkSession {
     fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
         let sent = self.client.get_acl(path);
         async move {
-            let (acls, _) = sent.await.map_err(|error| self.fault(error))?;
+            let (acls, _) = sent.await.map_err(|error| self.map_error(error))?;
             let changing = acls.iter().filter_map(|acl| {
                 let may: String = CHANGES
                     .iter()
@@ -349,24 +349,24 @@ impl ZkClient for ZkSession {
         }
     }
 
-    async fn meant(&self) -> Result<Option<Vec<String>>, ZkError> {
+    async fn intended_writers(&self) -> Result<Option<Vec<String>>, ZkError> {
         if !self.access.is_closed() {
             return Ok(None);
         }
         match self.client.list_auth_users().await {
             Ok(users) => {
                 let known = users.iter().map(|user| (user.scheme(), user.user()));
-                Ok(Some(self.access.meant(known)))
+                Ok(Some(self.access.intended_writers(known)))
             }
             // Asked since ZooKeeper 3.7.
             Err(Error::Unimplemented) => Ok(None),
-            Err(error) => Err(self.fault(error)),
+            Err(error) => Err(self.map_error(error)),
         }
     }
 
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
         let sent = self.client.list_ephemerals(path);
-        async move { sent.await.map_err(|error| self.fault(error)) }
+        async move { sent.await.map_err(|error| self.map_error(error)) }
     }
 
     async fn close(self) {

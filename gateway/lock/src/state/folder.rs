@@ -33,13 +33,13 @@ pub enum StateDirError {
     #[error(
         "FG0519: `state_dir`: {}: {why}; put back a copy of it; if there is none, move it away and begin the next era: \
          `{}`, with an E not below any token seen by guards and services",
-        path.display(), again::command(again::CommandTarget::Gateway, "era bump --at-least E")
+        path.display(), again::command_line(again::CommandTarget::Gateway, "era bump --at-least E")
     )]
     Damaged { path: PathBuf, why: ParseInstallationRecordError },
     #[error(
         "FG0519: `state_dir`: {}: {why}; start the gateway's newer version again, or move the file away and begin the \
          next era: `{}`",
-        path.display(), again::command(again::CommandTarget::Gateway, "era bump --at-least E")
+        path.display(), again::command_line(again::CommandTarget::Gateway, "era bump --at-least E")
     )]
     Newer { path: PathBuf, why: ParseInstallationRecordError },
     #[error("FG0519: `state_dir`: read {}: {source}; let the user that the gateway runs as read it", path.display())]
@@ -61,9 +61,9 @@ const DRAFT: &str = ".draft";
 const MAX_ATTEMPTS: usize = 16;
 
 /// The furthest record of each installation; empty if there is none yet.
-pub fn read(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
+pub fn read_records(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
     for _ in 0..MAX_ATTEMPTS {
-        if let Some(records) = read_once(folder)? {
+        if let Some(records) = try_read_records(folder)? {
             return Ok(furthest(records));
         }
     }
@@ -87,12 +87,12 @@ fn furthest(records: Vec<InstallationRecord>) -> Vec<InstallationRecord> {
 }
 
 /// `None`: a file was removed meanwhile, and another one now has its content; read again.
-fn read_once(folder: &Path) -> Result<Option<Vec<InstallationRecord>>, StateDirError> {
+fn try_read_records(folder: &Path) -> Result<Option<Vec<InstallationRecord>>, StateDirError> {
     let mut records = Vec::new();
-    for name in names(folder, RECORD)? {
+    for name in file_names(folder, RECORD)? {
         let path = folder.join(format!("{PREFIX}{name}{RECORD}"));
-        match content(&path) {
-            Ok(bytes) => records.push(parse(path, &bytes)?),
+        match read_content(&path) {
+            Ok(bytes) => records.push(parse_record(path, &bytes)?),
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(StateDirError::Read { path, source }),
         }
@@ -101,7 +101,7 @@ fn read_once(folder: &Path) -> Result<Option<Vec<InstallationRecord>>, StateDirE
 }
 
 /// Reads a record, which is one short line. Anything longer is not ours, and might never end.
-fn content(path: &Path) -> io::Result<Vec<u8>> {
+fn read_content(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
     if !found.is_file() || found.len() > MAX_RECORD_LEN {
         return Ok(Vec::new());
@@ -113,7 +113,7 @@ fn content(path: &Path) -> io::Result<Vec<u8>> {
 
 const MAX_RECORD_LEN: u64 = 4096;
 
-fn parse(path: PathBuf, bytes: &[u8]) -> Result<InstallationRecord, StateDirError> {
+fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<InstallationRecord, StateDirError> {
     InstallationRecord::parse(bytes).map_err(|why| match why {
         ParseInstallationRecordError::Newer(_) => StateDirError::Newer { path, why },
         ParseInstallationRecordError::Damaged(_) => StateDirError::Damaged { path, why },
@@ -121,7 +121,7 @@ fn parse(path: PathBuf, bytes: &[u8]) -> Result<InstallationRecord, StateDirErro
 }
 
 /// The names of the processes that have a file of this kind.
-fn names(folder: &Path, kind: &str) -> Result<Vec<Guid>, StateDirError> {
+fn file_names(folder: &Path, kind: &str) -> Result<Vec<Guid>, StateDirError> {
     let failed = |source| StateDirError::Read { path: folder.to_owned(), source };
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -143,8 +143,8 @@ impl StateDir {
         path: &Path,
         randomness: &dyn Randomness,
     ) -> Result<(Self, Vec<InstallationRecord>), StateDirError> {
-        let folder = Self::enter(path, randomness)?;
-        let records = read(path)?;
+        let folder = Self::create_entry(path, randomness)?;
+        let records = read_records(path)?;
         let only = if let [only] = &records[..] { Some(only) } else { None };
         if let Some(record) = only {
             let written = folder.write(record);
@@ -154,14 +154,14 @@ impl StateDir {
         Ok((folder, records))
     }
 
-    fn enter(path: &Path, randomness: &dyn Randomness) -> Result<Self, StateDirError> {
+    fn create_entry(path: &Path, randomness: &dyn Randomness) -> Result<Self, StateDirError> {
         let failed = |source| StateDirError::Write { path: path.to_owned(), source };
         for _ in 0..MAX_ATTEMPTS {
             let name = Guid::new(randomness);
             let lock = path.join(format!("{PREFIX}{name}{LOCK}"));
             let file = OpenOptions::new().write(true).create_new(true).open(&lock).map_err(failed)?;
             // Another process may have removed the file as a dead one's before we had locked it.
-            if is_locked(&file).map_err(failed)? && is_there(&file, &lock) {
+            if try_lock(&file).map_err(failed)? && is_same_file(&file, &lock) {
                 return Ok(Self { path: path.to_owned(), name, _lock: file });
             }
         }
@@ -174,25 +174,25 @@ impl StateDir {
 
     /// Durable when it returns. A crash leaves the old record or the new one, never a part.
     pub(super) fn write(&self, record: &InstallationRecord) -> io::Result<()> {
-        let draft = self.file(DRAFT);
+        let draft = self.file_path(DRAFT);
         let mut file = File::create(&draft)?;
         file.write_all(&record.to_bytes())?;
         file.sync_all()?;
-        fs::rename(&draft, self.file(RECORD))?;
+        fs::rename(&draft, self.file_path(RECORD))?;
         File::open(&self.path)?.sync_all()
     }
 
-    fn file(&self, kind: &str) -> PathBuf {
+    fn file_path(&self, kind: &str) -> PathBuf {
         self.path.join(format!("{PREFIX}{}{kind}", self.name))
     }
 
     /// Removes the records of ended processes that are covered by `ours`.
     fn tidy(&self, ours: Option<&InstallationRecord>) {
         // Some processes have a lock file only: they ended before they had a record.
-        let all = [RECORD, LOCK].map(|kind| names(&self.path, kind).unwrap_or_default());
+        let all = [RECORD, LOCK].map(|kind| file_names(&self.path, kind).unwrap_or_default());
         for name in all.into_iter().flatten() {
             if name != self.name
-                && let Err(error) = remove(&self.path, name, ours)
+                && let Err(error) = remove_entry(&self.path, name, ours)
             {
                 warn!(%error, folder = %self.path.display(), "a record of an ended process is left");
             }
@@ -200,11 +200,11 @@ impl StateDir {
     }
 }
 
-fn remove(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) -> io::Result<()> {
+fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) -> io::Result<()> {
     let file = |kind: &str| folder.join(format!("{PREFIX}{name}{kind}"));
     // Kept open, and so locked, until all its files are removed.
     let lock = match OpenOptions::new().write(true).open(file(LOCK)) {
-        Ok(lock) if !is_locked(&lock)? => return Ok(()),
+        Ok(lock) if !try_lock(&lock)? => return Ok(()),
         Ok(lock) => Some(lock),
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
@@ -213,7 +213,7 @@ fn remove(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) -> io::R
     let says_no_more = |record: InstallationRecord| {
         ours.is_some_and(|ours| record.is_covered_by(ours)) || is_left_behind(folder, name, &record)
     };
-    match content(&file(RECORD)) {
+    match read_content(&file(RECORD)) {
         Ok(bytes) if InstallationRecord::parse(&bytes).is_ok_and(says_no_more) => {
             fs::remove_file(file(RECORD))?
         }
@@ -230,9 +230,9 @@ fn remove(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) -> io::R
 /// Whether another record that stays covers this one. Of equal records the one with the largest name stays, so two
 /// processes that tidy up at once agree.
 fn is_left_behind(folder: &Path, name: Guid, record: &InstallationRecord) -> bool {
-    let others = names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
+    let others = file_names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
     others.into_iter().any(|other| {
-        let bytes = content(&folder.join(format!("{PREFIX}{other}{RECORD}"))).unwrap_or_default();
+        let bytes = read_content(&folder.join(format!("{PREFIX}{other}{RECORD}"))).unwrap_or_default();
         InstallationRecord::parse(&bytes).is_ok_and(|theirs| {
             record.is_covered_by(&theirs) && (theirs != *record || other.to_string() > name.to_string())
         })
@@ -240,7 +240,7 @@ fn is_left_behind(folder: &Path, name: Guid, record: &InstallationRecord) -> boo
 }
 
 /// Tries to lock the file, without waiting. True if we have the lock now.
-fn is_locked(file: &File) -> io::Result<bool> {
+fn try_lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
@@ -248,7 +248,7 @@ fn is_locked(file: &File) -> io::Result<bool> {
     }
 }
 
-fn is_there(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     let of = |found: &fs::Metadata| (found.dev(), found.ino());
     matches!((file.metadata(), fs::metadata(path)), (Ok(ours), Ok(theirs)) if of(&ours) == of(&theirs))
 }

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use self::{folder::StateDir, writer::WriterNotify};
 pub use self::{
-    folder::{StateDirError, read},
+    folder::{StateDirError, read_records},
     progress::InstallationRecord,
     went_back::RollbackError,
 };
@@ -78,15 +78,15 @@ impl TokenHistory {
     ) -> Result<Arc<Self>, OpenStateError> {
         let (folder, before) = StateDir::claim(path, randomness)?;
         let bell = Arc::<WriterNotify>::default();
-        let memory = Arc::new(Self { bell: Some(bell.clone()), ..Self::recalling(before) });
-        info!(folder = %path.display(), highest = memory.known().map_or(0, |known| known.highest), "state.read");
+        let memory = Arc::new(Self { bell: Some(bell.clone()), ..Self::from_records(before) });
+        info!(folder = %path.display(), highest = memory.newest_record().map_or(0, |known| known.highest), "state.read");
         let seen = memory.clone();
-        writer::start(folder, bell, move || seen.record(), failed)?;
+        writer::start(folder, bell, move || seen.current_record(), failed)?;
         Ok(memory)
     }
 
     /// A memory that begins with the records of earlier processes.
-    pub fn recalling(before: Vec<InstallationRecord>) -> Self {
+    pub fn from_records(before: Vec<InstallationRecord>) -> Self {
         Self { before, ..Self::default() }
     }
 
@@ -97,14 +97,14 @@ impl TokenHistory {
         }
     }
 
-    fn record(&self) -> Option<InstallationRecord> {
+    fn current_record(&self) -> Option<InstallationRecord> {
         let Installation { uuid, era } = (*self.installation()?).clone();
         Some(InstallationRecord { installation: uuid, era, highest: self.highest() })
     }
 
-    fn ring(&self) {
+    fn notify_writer(&self) {
         if let Some(bell) = &self.bell {
-            bell.ring();
+            bell.notify();
         }
     }
 
@@ -118,12 +118,12 @@ impl TokenHistory {
     ///
     /// # Errors
     /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper went back.
-    pub fn saw(&self, epoch: u64, before: u64) -> Result<(), RollbackError> {
+    pub fn record_epoch(&self, epoch: u64, before: u64) -> Result<(), RollbackError> {
         if epoch <= before {
             return Err(RollbackError::Epoch { epoch, highest: self.highest() });
         }
         self.highest.fetch_max(epoch, Ordering::AcqRel);
-        self.ring();
+        self.notify_writer();
         Ok(())
     }
 
@@ -136,8 +136,8 @@ impl TokenHistory {
     ///
     /// # Errors
     /// ZooKeeper went back, or this is another installation.
-    pub fn fits(&self, meta: &InstallationMeta) -> Result<(), RollbackError> {
-        let known = self.compared_with(&meta.uuid);
+    pub fn check_installation(&self, meta: &InstallationMeta) -> Result<(), RollbackError> {
+        let known = self.baseline_for(&meta.uuid);
         if let (Some(served), Some(known)) = (self.installation(), &known)
             && served.uuid != meta.uuid
         {
@@ -145,7 +145,7 @@ impl TokenHistory {
             return Err(RollbackError::Exchanged { known, found: meta.uuid.clone(), highest });
         }
         if let Some(mark) = &meta.suspect {
-            return Err(RollbackError::Suspect { highest: mark.highest.max(self.highest_of(&meta.uuid)) });
+            return Err(RollbackError::Suspect { highest: mark.highest.max(self.highest_for(&meta.uuid)) });
         }
         match known {
             // Any installation will do here, because its tokens are all above its base.
@@ -161,61 +161,61 @@ impl TokenHistory {
     }
 
     /// How far the tokens of this very installation have come; 0 where nothing is known of it.
-    pub fn highest_of(&self, uuid: &str) -> u64 {
-        self.of(uuid).map_or(0, |record| record.highest)
+    pub fn highest_for(&self, uuid: &str) -> u64 {
+        self.record_for(uuid).map_or(0, |record| record.highest)
     }
 
     /// The latest era that is known of this very installation.
-    pub fn era_of(&self, uuid: &str) -> u64 {
-        self.of(uuid).map_or(0, |record| record.era)
+    pub fn era_for(&self, uuid: &str) -> u64 {
+        self.record_for(uuid).map_or(0, |record| record.era)
     }
 
-    fn of(&self, uuid: &str) -> Option<InstallationRecord> {
-        self.compared_with(uuid).filter(|known| known.installation == uuid)
+    fn record_for(&self, uuid: &str) -> Option<InstallationRecord> {
+        self.baseline_for(uuid).filter(|known| known.installation == uuid)
     }
 
     /// The record that the tokens of an installation have to exceed: its own if there is one, else the furthest of all,
     /// because that installation may have been wiped.
-    pub fn compared_with(&self, uuid: &str) -> Option<InstallationRecord> {
+    pub fn baseline_for(&self, uuid: &str) -> Option<InstallationRecord> {
         let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
-        let served = self.record();
-        if served.is_some() { served } else { same().or_else(|| self.known()) }
+        let served = self.current_record();
+        if served.is_some() { served } else { same().or_else(|| self.newest_record()) }
     }
 
     /// The installation that is served, or else the furthest of the records. If there is one, `meta` is never made.
-    pub fn known(&self) -> Option<InstallationRecord> {
-        self.record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
+    pub fn newest_record(&self) -> Option<InstallationRecord> {
+        self.current_record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
 
     /// Says that this installation is served from now on.
-    pub fn serves(&self, meta: &InstallationMeta) {
+    pub fn set_installation(&self, meta: &InstallationMeta) {
         let installation = Installation { uuid: meta.uuid.clone(), era: meta.era };
         if self.installation().as_deref() == Some(&installation) {
             return;
         }
-        if let Some(InstallationRecord { installation: known, highest, .. }) = self.compared_with(&meta.uuid)
-        {
+        if let Some(InstallationRecord { installation: known, highest, .. }) = self.baseline_for(&meta.uuid) {
             if known != meta.uuid {
                 warn!(%known, serves = meta.uuid, "another installation than before: its tokens begin above");
             }
             self.highest.fetch_max(highest, Ordering::AcqRel);
         }
         *self.lock() = Some(Arc::new(installation));
-        self.ring();
+        self.notify_writer();
     }
 
     /// The error for a missing `meta`; `None` if no installation was known before.
-    pub fn missed(&self, path: &str) -> Option<RollbackError> {
-        self.known().map(|known| RollbackError::Gone { path: path.to_owned(), highest: known.highest })
+    pub fn missing_meta_error(&self, path: &str) -> Option<RollbackError> {
+        self.newest_record()
+            .map(|known| RollbackError::Gone { path: path.to_owned(), highest: known.highest })
     }
 
     /// Tells every session of the process to end and to check anew.
-    pub fn alarm(&self) {
+    pub fn raise_alarm(&self) {
         self.alarms.send_modify(|alarms| *alarms += 1);
     }
 
     /// For a session that begins now.
-    pub fn listen(&self) -> RollbackAlarm {
+    pub fn subscribe(&self) -> RollbackAlarm {
         RollbackAlarm(self.alarms.subscribe())
     }
 
@@ -244,92 +244,106 @@ mod tests {
         InstallationMeta { format: 1, uuid: uuid.into(), era, base, suspect: None }
     }
 
-    fn having_seen(highest: u64) -> TokenHistory {
+    fn history_with(highest: u64) -> TokenHistory {
         let memory = TokenHistory::default();
-        memory.serves(&meta("ours", 1, 10));
-        memory.saw(highest, 0).expect("the first one");
+        memory.set_installation(&meta("ours", 1, 10));
+        memory.record_epoch(highest, 0).expect("the first one");
         memory
     }
 
     #[test]
     fn a_node_is_compared_with_what_was_seen_when_its_create_was_sent() {
-        let memory = having_seen(100);
+        let memory = history_with(100);
         let before = memory.highest();
-        assert_eq!(memory.saw(120, before), Ok(()), "a later one of another session, answered first");
-        assert_eq!(memory.saw(110, before), Ok(()), "its create was sent when 100 was the highest");
+        assert_eq!(
+            memory.record_epoch(120, before),
+            Ok(()),
+            "a later one of another session, answered first"
+        );
+        assert_eq!(memory.record_epoch(110, before), Ok(()), "its create was sent when 100 was the highest");
         assert_eq!(memory.highest(), 120);
-        assert_eq!(memory.saw(120, 120), Err(RollbackError::Epoch { epoch: 120, highest: 120 }));
-        assert_eq!(memory.saw(5, 120), Err(RollbackError::Epoch { epoch: 5, highest: 120 }));
+        assert_eq!(memory.record_epoch(120, 120), Err(RollbackError::Epoch { epoch: 120, highest: 120 }));
+        assert_eq!(memory.record_epoch(5, 120), Err(RollbackError::Epoch { epoch: 5, highest: 120 }));
         assert_eq!(memory.highest(), 120);
     }
 
-    fn recalling(records: &[(&str, u64, u64)]) -> TokenHistory {
+    fn history_from(records: &[(&str, u64, u64)]) -> TokenHistory {
         let record = |&(uuid, era, highest): &(&str, _, _)| InstallationRecord {
             installation: uuid.into(),
             era,
             highest,
         };
-        TokenHistory::recalling(records.iter().map(record).collect())
+        TokenHistory::from_records(records.iter().map(record).collect())
     }
 
     #[test]
     fn only_what_gives_out_larger_tokens_is_served() {
-        let memory = having_seen(100);
-        assert_eq!(memory.fits(&meta("ours", 1, 10)), Ok(()));
-        assert_eq!(memory.fits(&meta("ours", 2, 500)), Ok(()));
-        assert!(matches!(memory.fits(&meta("ours", 0, 0)), Err(RollbackError::OlderEra { .. })));
-        assert_eq!(TokenHistory::default().fits(&meta("theirs", 0, 0)), Ok(()), "nothing was seen");
+        let memory = history_with(100);
+        assert_eq!(memory.check_installation(&meta("ours", 1, 10)), Ok(()));
+        assert_eq!(memory.check_installation(&meta("ours", 2, 500)), Ok(()));
+        assert!(matches!(
+            memory.check_installation(&meta("ours", 0, 0)),
+            Err(RollbackError::OlderEra { .. })
+        ));
+        assert_eq!(
+            TokenHistory::default().check_installation(&meta("theirs", 0, 0)),
+            Ok(()),
+            "nothing was seen"
+        );
     }
 
     #[test]
     fn another_installation_is_served_after_a_start_only_and_above_all_that_were_seen() {
-        let memory = recalling(&[("ours", 1, 100)]);
-        assert!(matches!(memory.fits(&meta("theirs", 1, 99)), Err(RollbackError::Another { .. })));
-        assert_eq!(memory.fits(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
-        memory.serves(&meta("theirs", 1, 100));
+        let memory = history_from(&[("ours", 1, 100)]);
+        assert!(matches!(
+            memory.check_installation(&meta("theirs", 1, 99)),
+            Err(RollbackError::Another { .. })
+        ));
+        assert_eq!(memory.check_installation(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
+        memory.set_installation(&meta("theirs", 1, 100));
         assert_eq!(memory.highest(), 100);
         for base in [0, 1 << 40] {
-            let told = having_seen(100).fits(&meta("theirs", 1, base));
+            let told = history_with(100).check_installation(&meta("theirs", 1, base));
             assert!(matches!(told, Err(RollbackError::Exchanged { .. })), "{base}: {told:?}");
         }
     }
 
     #[test]
     fn an_installation_is_compared_with_its_own_record() {
-        let memory = recalling(&[("ours", 1, 100), ("theirs", 3, 9000)]);
-        assert_eq!(memory.fits(&meta("ours", 1, 10)), Ok(()));
+        let memory = history_from(&[("ours", 1, 100), ("theirs", 3, 9000)]);
+        assert_eq!(memory.check_installation(&meta("ours", 1, 10)), Ok(()));
         assert!(matches!(
-            memory.fits(&meta("ours", 0, 0)),
+            memory.check_installation(&meta("ours", 0, 0)),
             Err(RollbackError::OlderEra { highest: 100, .. })
         ));
         assert!(matches!(
-            memory.fits(&meta("third", 0, 100)),
+            memory.check_installation(&meta("third", 0, 100)),
             Err(RollbackError::Another { highest: 9000, .. })
         ));
-        memory.serves(&meta("ours", 1, 10));
+        memory.set_installation(&meta("ours", 1, 10));
         assert_eq!(memory.highest(), 100);
-        assert_eq!(memory.saw(101, memory.highest()), Ok(()));
-        assert!(memory.saw(99, memory.highest()).is_err());
+        assert_eq!(memory.record_epoch(101, memory.highest()), Ok(()));
+        assert!(memory.record_epoch(99, memory.highest()).is_err());
     }
 
     #[test]
     fn what_somebody_else_has_seen_counts_as_well() {
         let mark = RollbackEvidence { highest: 70, era: 1, by: "gw-2".into() };
         let marked = InstallationMeta { suspect: Some(mark), ..meta("ours", 1, 10) };
-        let told = |memory: TokenHistory| memory.fits(&marked).map_err(|why| why.highest());
+        let told = |memory: TokenHistory| memory.check_installation(&marked).map_err(|why| why.highest());
         assert_eq!(told(TokenHistory::default()), Err(70));
-        assert_eq!(told(having_seen(60)), Err(70));
-        assert_eq!(told(having_seen(100)), Err(100));
-        assert_eq!(told(recalling(&[("theirs", 1, 100)])), Err(70), "of another installation");
+        assert_eq!(told(history_with(60)), Err(70));
+        assert_eq!(told(history_with(100)), Err(100));
+        assert_eq!(told(history_from(&[("theirs", 1, 100)])), Err(70), "of another installation");
     }
 
     #[tokio::test]
     async fn an_alarm_is_heard_by_the_sessions_of_its_time_only() {
         let memory = TokenHistory::default();
-        let mut early = memory.listen();
-        memory.alarm();
+        let mut early = memory.subscribe();
+        memory.raise_alarm();
         early.raised().await;
-        let mut late = memory.listen();
+        let mut late = memory.subscribe();
         tokio::select! {
             biased;
             () = late.raised() => panic!("it was before"),

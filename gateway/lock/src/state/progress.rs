@@ -52,7 +52,7 @@ impl InstallationRecord {
             installation: self.installation.clone(),
             era: self.era,
             highest: self.highest,
-            check: self.check(),
+            check: self.checksum(),
         };
         let mut bytes = serde_json::to_vec(&written).expect("plain fields serialise");
         bytes.push(b'\n');
@@ -69,13 +69,13 @@ impl InstallationRecord {
         let record = Self { installation: written.installation, era: written.era, highest: written.highest };
         // Epochs fit into a signed number, because services store them so.
         let possible = format > 0 && i64::try_from(record.highest).is_ok();
-        match possible && record.check() == written.check {
+        match possible && record.checksum() == written.check {
             true => Ok(record),
             false => Err(ParseInstallationRecordError::Damaged("its checksum is another one".into())),
         }
     }
 
-    fn check(&self) -> String {
+    fn checksum(&self) -> String {
         let Self { installation, era, highest } = self;
         let digest = digest(&SHA256, format!("{FORMAT} {installation} {era} {highest}").as_bytes());
         digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -58,7 +58,7 @@ impl RollbackError {
 
     fn remedy(&self) -> String {
         let to_type = |verb: &str| {
-            again::command(CommandTarget::Gateway, &format!("{verb} --at-least {}", self.highest()))
+            again::command_line(CommandTarget::Gateway, &format!("{verb} --at-least {}", self.highest()))
         };
         let bump = format!("`{}`", to_type("era bump"));
         match self {

@@ -32,7 +32,7 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl WriterNotify {
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         let mut state = self.lock();
         if !state.due {
             state.due = true;
@@ -49,7 +49,7 @@ impl WriterNotify {
     }
 
     /// Waits until there is something to write; true if it is the last. `None`: nothing more will come.
-    fn heard(&self) -> Option<bool> {
+    fn wait_due(&self) -> Option<bool> {
         let waiting = self.changed.wait_while(self.lock(), |state| !state.due && !state.stop);
         let mut state = waiting.unwrap_or_else(PoisonError::into_inner);
         let last = state.stop;
@@ -57,16 +57,16 @@ impl WriterNotify {
     }
 
     /// Waits for [`PACE`], so that a busy gateway does not write for each of its locks.
-    fn rest(&self) {
+    fn pause(&self) {
         drop(self.changed.wait_timeout_while(self.lock(), WRITE_INTERVAL, |state| !state.stop));
     }
 
     /// The last write failed and has to be tried again.
-    fn again(&self) {
+    fn mark_due(&self) {
         self.lock().due = true;
     }
 
-    fn end(&self) {
+    fn mark_ended(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
@@ -87,7 +87,7 @@ pub(super) fn start(
 ) -> std::io::Result<()> {
     let write = move || {
         let mut fails = false;
-        while let Some(last) = bell.heard() {
+        while let Some(last) = bell.wait_due() {
             let Some(record) = seen() else { continue };
             match folder.write(&record) {
                 Ok(()) if fails => {
@@ -104,12 +104,12 @@ pub(super) fn start(
                     if last {
                         break;
                     }
-                    bell.again();
+                    bell.mark_due();
                 }
             }
-            bell.rest();
+            bell.pause();
         }
-        bell.end();
+        bell.mark_ended();
     };
     thread::Builder::new().name("state".into()).spawn(write).map(drop)
 }
@@ -140,10 +140,10 @@ mod tests {
         start(place, bell.clone(), record, || panic!("it can be written")).expect("a thread");
         for epoch in 1..=1000 {
             seen.store(epoch, Ordering::Release);
-            bell.ring();
+            bell.notify();
         }
         bell.stop();
-        assert_eq!(folder::read(home.path()).expect("readable")[0].highest, 1000);
+        assert_eq!(folder::read_records(home.path()).expect("readable")[0].highest, 1000);
     }
 
     #[test]
@@ -162,10 +162,10 @@ mod tests {
             seen.send(()).ok();
         };
         start(place, bell.clone(), record, failed).expect("a thread");
-        bell.ring();
+        bell.notify();
         counted.recv().expect("it fails");
         std::fs::create_dir(&path).expect("made again");
         bell.stop();
-        assert_eq!(folder::read(&path).expect("readable")[0].highest, 1, "tried again");
+        assert_eq!(folder::read_records(&path).expect("readable")[0].highest, 1, "tried again");
     }
 }

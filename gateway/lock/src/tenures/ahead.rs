@@ -21,28 +21,28 @@ pub struct WaitProgress {
 
 impl WaitProgress {
     /// Lock nodes that stand before ours. Some may have gone since the last look.
-    pub fn nodes(&self) -> usize {
+    pub fn nodes_ahead(&self) -> usize {
         self.nodes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn stands_behind(&self, nodes: usize) {
+    pub(super) fn set_nodes_ahead(&self, nodes: usize) {
         self.nodes.store(nodes, Ordering::Relaxed);
     }
 
-    pub(super) fn holder(&self) {
+    pub(super) fn set_held(&self) {
         self.holder.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn delay(&self, until: BootInstant) {
+    pub(super) fn set_delay(&self, until: BootInstant) {
         self.delay.store(until.as_nanos(), Ordering::Relaxed);
     }
 
-    pub(super) fn is_anything(&self) -> bool {
+    pub(super) fn is_blocked(&self) -> bool {
         self.holder.load(Ordering::Relaxed) || self.delay.load(Ordering::Relaxed) > 0
     }
 
     /// What is left of the delay; `None` if no delay was begun.
-    pub(super) fn rest(&self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn remaining_delay(&self, now: BootInstant) -> Option<Duration> {
         match self.delay.load(Ordering::Relaxed) {
             0 => None,
             until => Some(BootInstant::from_nanos(until).since(now)),

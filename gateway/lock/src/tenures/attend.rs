@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    caught::{FAILED, caught},
+    caught::{FAILED, catch_panic},
     ended::{EndCause, TenureEnd},
     queue::TenureAction,
     slot::{HeadRequest, KeySlot},
@@ -37,10 +37,14 @@ use crate::{
 ///
 /// After a panic the lock is kept until no request is in flight under it, and only then given back, because those
 /// requests know nothing of the panic. Waiting requests are refused, and later ones are served as usual.
-pub async fn attend<L: ZkClient>(slot: Arc<KeySlot>, table: Arc<KeyTable>, current: Rc<CurrentSession<L>>) {
+pub async fn run_key_task<L: ZkClient>(
+    slot: Arc<KeySlot>,
+    table: Arc<KeyTable>,
+    current: Rc<CurrentSession<L>>,
+) {
     let nodes = KeyNodes::default();
-    while caught(work(&slot, &table, &current, &nodes)).await.is_none() {
-        while caught(Box::pin(give_up(&slot, &nodes))).await.is_none() {
+    while catch_panic(serve_key(&slot, &table, &current, &nodes)).await.is_none() {
+        while catch_panic(Box::pin(give_up(&slot, &nodes))).await.is_none() {
             sleep(REFUSED_PAUSE).await;
         }
     }
@@ -66,14 +70,14 @@ impl<L: ZkClient> KeyNodes<L> {
     }
 
     /// Notes an attempt; call this before it sends anything.
-    fn asks(&self, attempt: Attempt<L>) -> Rc<Attempt<L>> {
+    fn add_waiting(&self, attempt: Attempt<L>) -> Rc<Attempt<L>> {
         let attempt = Rc::new(attempt);
         self.asked.replace(Some(attempt.clone()));
         attempt
     }
 
     /// The attempt that was asked for is granted, and the former one is cleared.
-    fn holds(&self) {
+    fn promote(&self) {
         self.held.replace(self.asked.take());
     }
 
@@ -93,12 +97,12 @@ impl<L: ZkClient> KeyNodes<L> {
 async fn give_up<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyNodes<L>) {
     slot.fail(&GrantError::Service(FAILED.into()));
     if let Some(held) = nodes.held() {
-        keep(slot, &held.candidate.live, &held).await;
+        hold(slot, &held.candidate.live, &held).await;
     }
     nodes.clear().await;
 }
 
-async fn work<L: ZkClient>(
+async fn serve_key<L: ZkClient>(
     slot: &Arc<KeySlot>,
     table: &Arc<KeyTable>,
     current: &Rc<CurrentSession<L>>,
@@ -107,28 +111,28 @@ async fn work<L: ZkClient>(
     // How often our place was lost since the last grant.
     let mut lost = 0_u32;
     loop {
-        let Some(wanted) = slot.wanted() else {
+        let Some(wanted) = slot.head_request() else {
             Box::pin(nodes.clear()).await;
-            if table.leave(slot) {
+            if table.remove_if_idle(slot) {
                 return;
             }
             continue;
         };
-        let Some(live) = Box::pin(session(slot, current)).await else { continue };
-        slot.queues_anew();
+        let Some(live) = Box::pin(wait_for_session(slot, current)).await else { continue };
+        slot.reset_position();
         match Box::pin(acquire(slot, table, &live, &wanted, nodes)).await {
             Ok((attempt, grant)) => {
                 // No request is sent on from here while it is held here.
-                table.ways.is_here(&slot.key);
+                table.holder_cache.remove(&slot.key);
                 lost = 0;
-                slot.granted(grant, wanted);
-                keep(slot, &live, &attempt).await;
+                slot.set_granted(grant, wanted);
+                hold(slot, &live, &attempt).await;
             }
             Err(GrantError::Lost) => {
-                slot.place_lost();
-                debug!(key = shown::key(&slot.key), "place lost; queueing again");
+                slot.report_place_lost();
+                debug!(key = shown::redact_key(&slot.key), "place lost; queueing again");
                 lost = lost.saturating_add(1);
-                others_turn(lost).await;
+                yield_or_pause(lost).await;
             }
             Err(why) => slot.refuse(&why),
         }
@@ -138,7 +142,7 @@ async fn work<L: ZkClient>(
 /// Lets other tasks run before the next try. After the end of a session the client library fails every request at once,
 /// so this loop would never yield, and the task that keeps the session would not learn of the end. The first loss may
 /// be a removed node, so the first retry has no delay.
-async fn others_turn(lost: u32) {
+async fn yield_or_pause(lost: u32) {
     match lost {
         0 | 1 => tokio::task::yield_now().await,
         _ => sleep(RETRY_PAUSE).await,
@@ -146,18 +150,21 @@ async fn others_turn(lost: u32) {
 }
 
 /// The current session, once there is one; `None` when nobody wants the key any more.
-async fn session<L: ZkClient>(slot: &KeySlot, current: &CurrentSession<L>) -> Option<Rc<ActiveSession<L>>> {
+async fn wait_for_session<L: ZkClient>(
+    slot: &KeySlot,
+    current: &CurrentSession<L>,
+) -> Option<Rc<ActiveSession<L>>> {
     loop {
         let is_over = |live: &Rc<ActiveSession<L>>| {
-            live.over.is_cancelled() || live.link.state() == ConnectionState::Ended
+            live.ended.is_cancelled() || live.client.state() == ConnectionState::Ended
         };
-        if let Some(live) = current.live().filter(|live| !is_over(live)) {
+        if let Some(live) = current.session().filter(|live| !is_over(live)) {
             return Some(live);
         }
-        slot.place_lost();
+        slot.report_place_lost();
         tokio::select! {
             () = current.changed() => {}
-            () = slot.changed() => { slot.wanted()?; }
+            () = slot.changed() => { slot.head_request()?; }
         }
     }
 }
@@ -180,10 +187,10 @@ async fn acquire<L: ZkClient>(
         old => old,
     };
     let begun = match &old {
-        Some(old) => old.succeed(wanted.mode),
+        Some(old) => old.successor(wanted.mode),
         None => Attempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
     };
-    let attempt = nodes.asks(begun.signed().delayed(wanted.delay));
+    let attempt = nodes.add_waiting(begun.with_signature().with_delay(wanted.delay));
     let mut waiting = LocalWaiters { slot: slot.clone(), table: table.clone() };
     let asked = live.clock.now();
     let granted = match &old {
@@ -195,9 +202,9 @@ async fn acquire<L: ZkClient>(
     }
     match granted {
         Ok(grant) => {
-            live.metrics.lock_granted(live.clock.now().since(asked));
-            live.registry.cached(attempt.candidate.guid, slot);
-            nodes.holds();
+            live.metrics.record_grant(live.clock.now().since(asked));
+            live.registry.register_evictable(attempt.candidate.guid, slot);
+            nodes.promote();
             Ok((attempt, grant))
         }
         Err(stop) => {
@@ -217,73 +224,73 @@ struct LocalWaiters {
 }
 
 impl AttemptObserver for LocalWaiters {
-    fn is_gone(&self) -> bool {
-        self.slot.wanted().is_none()
+    fn is_closed(&self) -> bool {
+        self.slot.head_request().is_none()
     }
 
-    async fn gone(&mut self) {
-        while self.slot.wanted().is_some() {
+    async fn closed(&mut self) {
+        while self.slot.head_request().is_some() {
             self.slot.changed().await;
         }
     }
 
-    fn behind(&mut self) -> Result<(), LockAttemptError> {
-        self.slot.is_behind()
+    fn on_waiting(&mut self) -> Result<(), LockAttemptError> {
+        self.slot.report_holder_ahead()
     }
 
-    fn rests(&mut self, until: BootInstant) {
-        self.slot.rests(until);
+    fn on_delay(&mut self, until: BootInstant) {
+        self.slot.report_delay(until);
     }
 
-    fn asks_the_way(&mut self) -> bool {
-        self.slot.asks_the_way()
+    fn wants_forwarding(&mut self) -> bool {
+        self.slot.take_route_request()
     }
 
-    fn way(&mut self, way: Option<HolderRoute>) -> Result<(), LockAttemptError> {
-        match way.filter(|way| !self.table.is_shut(way)) {
+    fn on_holder_route(&mut self, way: Option<HolderRoute>) -> Result<(), LockAttemptError> {
+        match way.filter(|way| !self.table.is_unreachable(way)) {
             Some(way) => {
                 // Remembered first, so that a request that comes now is sent on without waiting here.
                 self.table.learn(&self.slot.key, &way);
-                self.slot.send_on(&way)
+                self.slot.forward(&way)
             }
-            None => self.slot.no_way(),
+            None => self.slot.report_no_route(),
         }
     }
 
-    async fn stirred(&mut self) {
+    async fn changed(&mut self) {
         self.slot.changed().await;
     }
 }
 
 /// Keeps the tenure until it is due to end and nothing is in flight under it. At the return the slot has no tenure any
 /// more.
-async fn keep<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, attempt: &Attempt<L>) {
+async fn hold<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, attempt: &Attempt<L>) {
     // The watch is set while requests already run under the grant, so that none waits for it.
     let mut contention = std::pin::pin!(watch_for_contention(slot, attempt));
     let mut watching = true;
     let mut over = false;
     loop {
         let told = |ended: TenureEnd| {
-            live.metrics.tenure_used(ended.dispatches);
-            live.metrics.tenure_ended(ended.cause);
+            live.metrics.record_tenure_dispatches(ended.dispatches);
+            live.metrics.record_tenure_end(ended.cause);
             if ended.known {
-                attempt.all_known();
+                attempt.mark_all_known();
             }
         };
         if slot.take_if_due(told) {
             return;
         }
-        let rest = match slot.due() {
+        let rest = match slot.next_action() {
             TenureAction::Keep(rest) => rest,
             TenureAction::End => continue,
         };
         tokio::select! {
             () = &mut contention, if watching => watching = false,
             () = slot.changed() => {}
-            () = live.over.cancelled(), if !over => {
+            () = live.ended.cancelled(), if !over => {
                 over = true;
                 slot.close(EndCause::Session);
-                slot.place_lost();
+                slot.report_place_lost();
             }
             () = sleep(rest) => slot.start_waiting(),
         }
@@ -294,45 +301,48 @@ async fn keep<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, att
 async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &Attempt<L>) {
     let candidate = &attempt.candidate;
     loop {
-        let (children, changed) = match Box::pin(candidate.live.link.watch_children(&candidate.parent)).await
-        {
-            Ok(watched) => watched,
-            Err(ZkError::Ambiguous(_)) => match candidate.again().await {
-                Ok(()) => continue,
-                Err(_over) => return,
-            },
-            Err(ZkError::NoNode) => return taken_away(slot),
-            Err(ZkError::SessionEnded) => return,
-            // The server refuses the watch now. Until it is set, contenders and the loss of the node go unseen.
-            Err(fault) => {
-                debug!(%fault, key = shown::key(&slot.key), "contention is not watched");
-                sleep(REFUSED_PAUSE).await;
-                continue;
-            }
-        };
-        candidate.saw(&children);
+        let (children, changed) =
+            match Box::pin(candidate.live.client.watch_children(&candidate.parent)).await {
+                Ok(watched) => watched,
+                Err(ZkError::Ambiguous(_)) => match candidate.pause_before_retry().await {
+                    Ok(()) => continue,
+                    Err(_over) => return,
+                },
+                Err(ZkError::NoNode) => return report_node_removed(slot),
+                Err(ZkError::SessionEnded) => return,
+                // The server refuses the watch now. Until it is set, contenders and the loss of the node go unseen.
+                Err(fault) => {
+                    debug!(%fault, key = shown::redact_key(&slot.key), "contention is not watched");
+                    sleep(REFUSED_PAUSE).await;
+                    continue;
+                }
+            };
+        candidate.record_children(&children);
         failpoint::pass("while_watching");
-        let ours = candidate.line.made_by(&children, candidate.guid).first().map(|own| {
-            (candidate.line.is_contended(&children, own), candidate.line.may_only_look(&children, own))
+        let ours = candidate.layout.nodes_of(&children, candidate.guid).first().map(|own| {
+            (
+                candidate.layout.is_contended(&children, own),
+                candidate.layout.has_only_own_writers(&children, own),
+            )
         });
         // A kept key has no memory for the names of others.
         drop(children);
         match ours {
-            None => return taken_away(slot),
+            None => return report_node_removed(slot),
             Some((true, may_only_look)) => {
-                slot.contended(may_only_look);
+                slot.mark_contended(may_only_look);
                 slot.start_waiting();
             }
-            Some((false, _)) => slot.uncontended(),
+            Some((false, _)) => slot.clear_contended(),
         }
         changed.await;
     }
 }
 
-fn taken_away(slot: &Arc<KeySlot>) {
+fn report_node_removed(slot: &Arc<KeySlot>) {
     // Before the log line, so that a request made after it gets a new tenure.
-    slot.taken_away();
-    warn!(key = shown::key(&slot.key), "lock node removed by somebody else");
+    slot.mark_taken_away();
+    warn!(key = shown::redact_key(&slot.key), "lock node removed by somebody else");
 }
 
 #[cfg(test)]
@@ -351,7 +361,7 @@ mod tests {
     #[test]
     fn a_key_that_is_kept_is_small() {
         type RealClient = Instrumented<ZkSession>;
-        let task = future(attend::<RealClient> as ThreeArgFn<_, _, _, _>);
+        let task = future(run_key_task::<RealClient> as ThreeArgFn<_, _, _, _>);
         let (slot, attempt) = (size_of::<KeySlot>(), size_of::<Attempt<RealClient>>());
         assert!(task <= 1024 && slot <= 400 && attempt <= 256, "{task}, {slot}, {attempt}");
     }

@@ -20,7 +20,7 @@ impl LockManager {
             [key] => self.table.call(key, from, mode),
             _ => Err(CallbackError::NotHeld),
         };
-        match (kept, self.roll.holder(keys, from)) {
+        match (kept, self.strict_registry.find_lock(keys, from)) {
             (Err(CallbackError::NotHeld), Some(lock)) => lock.call(from, mode),
             (kept, _) => kept,
         }

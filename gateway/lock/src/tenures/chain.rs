@@ -81,7 +81,7 @@ impl CallChains {
     }
 
     /// A request in flight is dispatched once more, with another G.
-    pub(super) fn sent_again(&mut self, first: u32, number: u32) {
+    pub(super) fn record_dispatch(&mut self, first: u32, number: u32) {
         if let Some(link) = self.links.get_mut(&first) {
             link.number = number;
         }
@@ -96,22 +96,22 @@ impl CallChains {
     }
 
     /// Whether this request is in flight.
-    pub(super) fn has(&self, first: u32) -> bool {
+    pub(super) fn contains(&self, first: u32) -> bool {
         self.links.contains_key(&first)
     }
 
     /// Whether this request is in flight and no other is.
-    pub(super) fn is_alone(&self, first: u32) -> bool {
-        self.links.len() == 1 && self.has(first)
+    pub(super) fn is_only(&self, first: u32) -> bool {
+        self.links.len() == 1 && self.contains(first)
     }
 
     /// How many requests are in flight, without this one.
-    pub(super) fn beside(&self, first: u32) -> usize {
-        self.links.len() - usize::from(self.has(first))
+    pub(super) fn count_except(&self, first: u32) -> usize {
+        self.links.len() - usize::from(self.contains(first))
     }
 
     /// Whether no request is in flight.
-    pub(super) fn are_over(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 }
@@ -120,7 +120,7 @@ impl CallChains {
 mod tests {
     use super::*;
 
-    fn begun() -> CallChains {
+    fn started_chain() -> CallChains {
         let mut chains = CallChains::default();
         chains.begin(1);
         chains
@@ -128,18 +128,18 @@ mod tests {
 
     #[test]
     fn only_what_is_in_flight_now_can_be_called_from() {
-        let mut chains = begun();
+        let mut chains = started_chain();
         assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
-        chains.sent_again(1, 2);
+        chains.record_dispatch(1, 2);
         assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInFlight), Ok(1)));
         chains.end(1);
         assert_eq!(chains.caller(2), Err(CallbackError::NotInFlight), "too late");
-        assert!(chains.are_over());
+        assert!(chains.is_empty());
     }
 
     #[test]
     fn of_what_one_dispatch_calls_one_runs_after_another() {
-        let mut chains = begun();
+        let mut chains = started_chain();
         chains.call(1, 2);
         assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
         chains.call(2, 3);
@@ -152,21 +152,21 @@ mod tests {
 
     #[test]
     fn what_outlives_its_caller_keeps_the_chain() {
-        let mut chains = begun();
+        let mut chains = started_chain();
         chains.call(1, 2);
         chains.end(1);
-        assert!(!chains.are_over());
+        assert!(!chains.is_empty());
         assert_eq!(chains.caller(1), Err(CallbackError::NotInFlight), "it was answered");
         chains.call(2, 3);
         chains.end(2);
-        assert!(!chains.are_over());
+        assert!(!chains.is_empty());
         chains.end(3);
-        assert!(chains.are_over());
+        assert!(chains.is_empty());
     }
 
     #[test]
     fn a_service_that_calls_itself_ends_somewhere() {
-        let mut chains = begun();
+        let mut chains = started_chain();
         for number in 1..=DEEPEST {
             let caller = chains.caller(number).expect("not that deep");
             chains.call(caller, number + 1);
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn readers_call_each_for_itself() {
-        let mut chains = begun();
+        let mut chains = started_chain();
         chains.begin(2);
         chains.call(1, 3);
         assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));

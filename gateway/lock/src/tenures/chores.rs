@@ -11,26 +11,26 @@ use crate::{
 };
 
 /// The chores for [`crate::session::supervise::supervise`], which itself knows neither locks nor operations.
-pub fn of<L: ZkClient>(
+pub fn session_chores<L: ZkClient>(
     settings: Rc<SessionSettings>,
     census: Arc<OperationIndex>,
     ended_sessions: Arc<EndedSessions>,
 ) -> impl AsyncFn(&ActiveSession<L>) -> Infallible {
     async move |live: &ActiveSession<L>| {
-        let every = live.rhythm().timeout;
+        let every = live.heartbeat_schedule().timeout;
         let audited = async {
-            open_nodes::once(live, &settings).await;
+            open_nodes::audit_once(live, &settings).await;
             pending::<Infallible>().await
         };
         let mut member_watcher = MemberWatcher::new(&ended_sessions);
-        let strangers = |unlike| census.strangers(unlike > 0);
+        let strangers = |unlike| census.set_incompatible_peers(unlike > 0);
         tokio::select! {
             never = audited => never,
             never = janitor::sweep_every(live, every) => never,
-            never = janitor::leave_unused_parents(live) => never,
+            never = janitor::remove_unused_parents(live) => never,
             never = sweep::sweep_every(live, &census) => never,
-            never = compare::watch(live, &settings, every, strangers) => never,
-            never = judged::watch(live, every, |members| member_watcher.update(members)) => never,
+            never = compare::watch_plans(live, &settings, every, strangers) => never,
+            never = judged::watch_plans(live, every, |members| member_watcher.update(members)) => never,
         }
     }
 }

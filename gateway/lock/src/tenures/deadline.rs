@@ -24,12 +24,12 @@ impl WaitDeadline {
         Self { holder: now + wait, last: now + wait.max(MIN_WAIT) }
     }
 
-    pub(super) fn last(self) -> Instant {
+    pub(super) fn latest(self) -> Instant {
         self.last
     }
 
     /// Waits for `answer`; `None` when the time is up. `taken`: whether another holder is known.
-    pub(super) async fn answer<T>(
+    pub(super) async fn wait_for<T>(
         self,
         answer: impl Future<Output = T>,
         taken: impl Fn() -> bool,
@@ -40,7 +40,7 @@ impl WaitDeadline {
         }
         // No holder is known yet, so the request still waits for ZooKeeper's answer.
         while !taken()
-            && let Some(look) = self.next_look(Instant::now())
+            && let Some(look) = self.next_check(Instant::now())
         {
             if let Ok(told) = timeout_at(look, &mut answer).await {
                 return Some(told);
@@ -50,7 +50,7 @@ impl WaitDeadline {
     }
 
     /// The time of the next look, never after the end of the wait. `None`: the time is up.
-    fn next_look(self, now: Instant) -> Option<Instant> {
+    fn next_check(self, now: Instant) -> Option<Instant> {
         (now < self.last).then(|| self.last.min(now + CHECK_INTERVAL))
     }
 }
@@ -65,30 +65,30 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(50);
 
-    async fn waited(wait: Duration, taken: impl Fn() -> bool) -> Duration {
+    async fn measure_wait(wait: Duration, taken: impl Fn() -> bool) -> Duration {
         let began = Instant::now();
-        assert_eq!(WaitDeadline::after(wait).answer(pending::<()>(), taken).await, None);
+        assert_eq!(WaitDeadline::after(wait).wait_for(pending::<()>(), taken).await, None);
         began.elapsed()
     }
 
     #[tokio::test]
     async fn a_short_wait_for_another_holder_is_as_short_as_it_says() {
-        assert!(waited(SHORT, || true).await < MIN_WAIT);
+        assert!(measure_wait(SHORT, || true).await < MIN_WAIT);
     }
 
     #[tokio::test]
     async fn zookeeper_is_given_its_time_whatever_the_wish() {
-        assert!(waited(SHORT, || false).await >= MIN_WAIT);
+        assert!(measure_wait(SHORT, || false).await >= MIN_WAIT);
     }
 
     #[test]
     fn the_last_look_ends_with_the_wait() {
         let (began, deadline) = (Instant::now(), WaitDeadline::after(Duration::ZERO));
-        assert_eq!(deadline.next_look(began), Some(began + CHECK_INTERVAL));
+        assert_eq!(deadline.next_check(began), Some(began + CHECK_INTERVAL));
         for before in [CHECK_INTERVAL, CHECK_INTERVAL / 2, Duration::from_nanos(1)] {
-            assert_eq!(deadline.next_look(deadline.last - before), Some(deadline.last), "{before:?} before");
+            assert_eq!(deadline.next_check(deadline.last - before), Some(deadline.last), "{before:?} before");
         }
-        assert_eq!(deadline.next_look(deadline.last), None);
+        assert_eq!(deadline.next_check(deadline.last), None);
     }
 
     #[tokio::test]
@@ -98,7 +98,7 @@ mod tests {
             sleep(SHORT * 2).await;
             taken.set(true);
         };
-        let (waited, ()) = tokio::join!(waited(SHORT, || taken.get()), learns);
+        let (waited, ()) = tokio::join!(measure_wait(SHORT, || taken.get()), learns);
         assert!(waited >= SHORT * 2 && waited < MIN_WAIT, "{waited:?}");
     }
 }

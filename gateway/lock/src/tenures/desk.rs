@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    attend::attend,
+    attend::run_key_task,
     chores,
     inquiry::answers::{self},
     leftovers, strict,
@@ -56,14 +56,14 @@ impl SessionWorker {
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
-        let chores = chores::of(settings.clone(), census.clone(), table.ended_sessions.clone());
-        drop(tasks.spawn_local(leftovers::tidy(current.clone(), stop.clone())));
+        let chores = chores::session_chores(settings.clone(), census.clone(), table.ended_sessions.clone());
+        drop(tasks.spawn_local(leftovers::remove_orphans(current.clone(), stop.clone())));
         let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {
             while let Some(asked) =
                 tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
             {
-                match (asked, current.live()) {
+                match (asked, current.session()) {
                     (SessionCommand::AcquireStrict(request), Some(live)) => {
                         let served = alone.track_future(strict::serve(live, request));
                         drop(tasks.spawn_local(served));
@@ -76,17 +76,21 @@ impl SessionWorker {
                         drop(tasks.spawn_local(write_ahead::serve(current, shelves, census, *admission)));
                     }
                     (SessionCommand::Query(question), _) => {
-                        drop(tasks.spawn_local(answers::answer(current.clone(), turns.clone(), question)));
+                        drop(tasks.spawn_local(answers::answer_query(
+                            current.clone(),
+                            turns.clone(),
+                            question,
+                        )));
                     }
                     (SessionCommand::ServeKey(slot), _) => {
-                        drop(tasks.spawn_local(attend(slot, table.clone(), current.clone())));
+                        drop(tasks.spawn_local(run_key_task(slot, table.clone(), current.clone())));
                     }
                 }
             }
-            match current.live() {
+            match current.session() {
                 // No request or lease is left. Idle keys may be many, so their nodes go with the session, in one
                 // transaction.
-                Some(live) if alone.is_empty() => live.registry.leave_to_close(),
+                Some(live) if alone.is_empty() => live.registry.prepare_close(),
                 // A client holds a lease, so the session is not closed. The idle keys are given up one by one, or they
                 // would wait for its timeout.
                 Some(live) => live.registry.evict_idle(),

@@ -53,7 +53,7 @@ impl EndCause {
         matches!(self, Self::Session | Self::TakenAway)
     }
 
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Request => "request",
             Self::Idle => "idle",

@@ -16,7 +16,7 @@ pub struct EndedSessions(watch::Sender<VecDeque<Arc<str>>>);
 const MAX_SESSIONS: usize = 1024;
 
 impl EndedSessions {
-    fn note(&self, names: impl Iterator<Item = Arc<str>>) {
+    fn record(&self, names: impl Iterator<Item = Arc<str>>) {
         self.0.send_if_modified(|known| {
             let before = known.len();
             for name in names {
@@ -57,7 +57,7 @@ impl<'d> MemberWatcher<'d> {
     /// These members are there now.
     pub fn update(&mut self, members: &[String]) {
         let there: HashSet<Arc<str>> = members.iter().map(|member| Arc::from(member.as_str())).collect();
-        self.ended_sessions.note(self.there.difference(&there).cloned());
+        self.ended_sessions.record(self.there.difference(&there).cloned());
         self.there = there;
     }
 }

@@ -40,17 +40,17 @@ impl LockManager {
     ///
     /// # Cancellation
     /// Dropping the future changes nothing. This is true for all questions here, except `break_lock` and `resolve`.
-    pub async fn line_of(
+    pub async fn queue_entries(
         &self,
         key: &ResourceKey,
         site: LockSite,
     ) -> Result<Vec<LineEntry>, AdminQueryError> {
-        self.ask(key, |answer| AdminQuery::QueueEntries { key: key.clone(), site, answer }).await
+        self.query(key, |answer| AdminQuery::QueueEntries { key: key.clone(), site, answer }).await
     }
 
     /// The grant record of a key where nobody compares tokens; `None` if there is none.
-    pub async fn record_of(&self, key: &ResourceKey) -> Result<Option<GrantRecord>, AdminQueryError> {
-        self.ask(key, |answer| AdminQuery::Record { key: key.clone(), answer }).await
+    pub async fn grant_record(&self, key: &ResourceKey) -> Result<Option<GrantRecord>, AdminQueryError> {
+        self.query(key, |answer| AdminQuery::Record { key: key.clone(), answer }).await
     }
 
     /// Removes a holder's lock node. The holder learns of it by a watch, so for a moment both it and the next holder
@@ -64,24 +64,24 @@ impl LockManager {
         site: LockSite,
         holder: String,
     ) -> Result<BreakOutcome, AdminQueryError> {
-        self.ask(key, |answer| AdminQuery::Break { key: key.clone(), site, holder, answer })
+        self.query(key, |answer| AdminQuery::Break { key: key.clone(), site, holder, answer })
             .await
-            .map_err(AdminQueryError::of_a_change)
+            .map_err(AdminQueryError::for_change)
     }
 
     pub async fn members(&self) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
-        self.ask_any(|answer| AdminQuery::Members { answer }).await
+        self.query_any(|answer| AdminQuery::Members { answer }).await
     }
 
     /// The plans that the other gateways have published, compared with ours.
-    pub async fn published(&self) -> Result<PublishedPlans, AdminQueryError> {
-        self.ask_any(|answer| AdminQuery::Published { answer }).await
+    pub async fn published_plans(&self) -> Result<PublishedPlans, AdminQueryError> {
+        self.query_any(|answer| AdminQuery::Published { answer }).await
     }
 
     /// The id of the session by which a lock of this key would be taken; `None` while there is none.
-    pub fn session_of(&self, key: &ResourceKey) -> Option<i64> {
-        match &*self.session(key).view.borrow() {
-            SessionState::Active { proof, .. } => Some(proof.session()),
+    pub fn session_id_for(&self, key: &ResourceKey) -> Option<i64> {
+        match &*self.session_handle(key).view.borrow() {
+            SessionState::Active { deadline: proof, .. } => Some(proof.session()),
             SessionState::NoSession(_) | SessionState::NotInitialised(_) | SessionState::RolledBack(_) => {
                 None
             }
@@ -90,36 +90,38 @@ impl LockManager {
 
     /// The gateway that has registered the session with this member node. Clients may name any: for names of nobody
     /// ZooKeeper is asked a few times a second, however many there are.
-    pub async fn holder(&self, member: String) -> Result<MemberLocation, AdminQueryError> {
-        let look = async || self.ask_any(|answer| AdminQuery::MemberNames { answer }).await;
-        let known = timeout(QUERY_TIMEOUT, self.member_names.contain(&member, look)).await;
+    pub async fn locate_member(&self, member: String) -> Result<MemberLocation, AdminQueryError> {
+        let look = async || self.query_any(|answer| AdminQuery::MemberNames { answer }).await;
+        let known = timeout(QUERY_TIMEOUT, self.member_names.contains(&member, look)).await;
         if !known.map_err(|_elapsed| AdminQueryError::Timeout(QUERY_TIMEOUT))?? {
             return Ok(MemberLocation::Gone);
         }
-        let found = self.ask_any(|answer| AdminQuery::LocateMember { member: member.clone(), answer }).await;
+        let found =
+            self.query_any(|answer| AdminQuery::LocateMember { member: member.clone(), answer }).await;
         if matches!(found, Ok(MemberLocation::Gone)) {
-            self.member_names.forget(&member);
+            self.member_names.remove(&member);
         }
         found
     }
 
     /// Operations with an unknown outcome.
-    pub async fn operations(&self) -> Result<Vec<UnresolvedOperation>, AdminQueryError> {
-        self.ask_any(|answer| AdminQuery::Operations { answer }).await
+    pub async fn unresolved_operations(&self) -> Result<Vec<UnresolvedOperation>, AdminQueryError> {
+        self.query_any(|answer| AdminQuery::Operations { answer }).await
     }
 
     /// # Cancellation
     /// The resolution may have been written all the same.
     pub async fn resolve(&self, resolution: ResolveRequest) -> Result<ResolveOutcome, AdminQueryError> {
-        self.ask_any(|answer| AdminQuery::Resolve { resolution, answer })
+        self.query_any(|answer| AdminQuery::Resolve { resolution, answer })
             .await
-            .map_err(AdminQueryError::of_a_change)
+            .map_err(AdminQueryError::for_change)
     }
 
     pub fn sessions(&self) -> Vec<SessionStatus> {
         let now = self.clock.now();
-        let proven =
-            |proof: &SessionDeadline| proof.deadline().since(now).as_millis().try_into().unwrap_or(u64::MAX);
+        let proven = |proof: &SessionDeadline| {
+            proof.expires_at().since(now).as_millis().try_into().unwrap_or(u64::MAX)
+        };
         let status = |(number, view): (usize, SessionState)| match view {
             SessionState::NoSession(why)
             | SessionState::NotInitialised(why)
@@ -130,7 +132,7 @@ impl LockManager {
                 proven_for_ms: 0,
                 away: Some(why.to_string()),
             },
-            SessionState::Active { connected, proof } => SessionStatus {
+            SessionState::Active { connected, deadline: proof } => SessionStatus {
                 number,
                 connected,
                 id: Some(format!("{:016x}", proof.session())),
@@ -138,36 +140,41 @@ impl LockManager {
                 away: None,
             },
         };
-        self.desks.iter().map(|session| session.view.borrow().clone()).enumerate().map(status).collect()
+        self.session_handles
+            .iter()
+            .map(|session| session.view.borrow().clone())
+            .enumerate()
+            .map(status)
+            .collect()
     }
 
-    async fn ask<T>(
+    async fn query<T>(
         &self,
         key: &ResourceKey,
         question: impl FnOnce(QueryReply<T>) -> AdminQuery,
     ) -> Result<T, AdminQueryError> {
         let (told, answer) = oneshot::channel();
-        self.session(key)
+        self.session_handle(key)
             .work
             .send(SessionCommand::Query(question(told)))
             .map_err(|_| AdminQueryError::NoSession)?;
-        told_in_time(answer).await
+        receive_in_time(answer).await
     }
 
     /// Through a session that is ready, if there is one.
-    async fn ask_any<T>(
+    async fn query_any<T>(
         &self,
         question: impl FnOnce(QueryReply<T>) -> AdminQuery,
     ) -> Result<T, AdminQueryError> {
-        let ready = self.desks.iter().find(|session| session.view.borrow().is_ready(&self.clock));
-        let session = ready.or(self.desks.first()).expect("there is at least one session");
+        let ready = self.session_handles.iter().find(|session| session.view.borrow().is_ready(&self.clock));
+        let session = ready.or(self.session_handles.first()).expect("there is at least one session");
         let (told, answer) = oneshot::channel();
         session.work.send(SessionCommand::Query(question(told))).map_err(|_| AdminQueryError::NoSession)?;
-        told_in_time(answer).await
+        receive_in_time(answer).await
     }
 }
 
-async fn told_in_time<T>(
+async fn receive_in_time<T>(
     answer: oneshot::Receiver<Result<T, AdminQueryError>>,
 ) -> Result<T, AdminQueryError> {
     match timeout(QUERY_TIMEOUT, answer).await {

@@ -46,11 +46,11 @@ use crate::{
 #[derive(Clone)]
 pub struct LockManager {
     /// One per session; keys are spread over them.
-    pub(super) desks: Arc<[SessionHandle]>,
+    pub(super) session_handles: Arc<[SessionHandle]>,
     pub(super) table: Arc<KeyTable>,
-    occupancy: Arc<KeyCapacity>,
+    key_capacity: Arc<KeyCapacity>,
     /// Requests with a lock node of their own.
-    pub(super) roll: Arc<StrictRegistry>,
+    pub(super) strict_registry: Arc<StrictRegistry>,
     pub(super) member_names: Arc<MemberCache>,
     pub(super) clock: SharedClock,
 }
@@ -62,7 +62,7 @@ pub(super) struct SessionHandle {
 }
 
 /// A keeper, and the desks of its `sessions`, to be run on the session's thread.
-pub fn keeper(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionWorker>) {
+pub fn lock_manager(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionWorker>) {
     let (table, census) = (Arc::new(KeyTable::new(clock.clone())), Arc::<OperationIndex>::default());
     let (lines, desks): (Vec<_>, Vec<_>) = (0..sessions.max(1))
         .map(|_| {
@@ -72,10 +72,10 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionW
         })
         .unzip();
     let keeper = LockManager {
-        desks: lines.into(),
+        session_handles: lines.into(),
         table,
-        occupancy: Arc::default(),
-        roll: Arc::default(),
+        key_capacity: Arc::default(),
+        strict_registry: Arc::default(),
         member_names: Arc::default(),
         clock,
     };
@@ -92,18 +92,20 @@ impl LockManager {
     /// Dropping the future gives up the place in the queue; a node that exists is removed by its own task.
     pub async fn acquire(&self, wish: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
         match (wish.hold, wish.keys) {
-            (Hold::Cached(rules), [key]) if wish.permits().is_none() => self.cached(key, rules, wish).await,
+            (Hold::Cached(rules), [key]) if wish.permits().is_none() => {
+                self.acquire_cached(key, rules, wish).await
+            }
             // Other gateways send requests here only for a cached key, and this wish is for none.
             _ if wish.waits == WaitPlace::AtHolder => Err(AcquireError::NotHolder),
-            _ => self.strict(wish).await,
+            _ => self.acquire_strict(wish).await,
         }
     }
 
     /// The tenure of a key that is held here, free, and proven; needs no wait and no other thread.
-    pub fn at_once(&self, wish: LockRequest<'_>) -> Option<GrantGuard> {
+    pub fn try_acquire(&self, wish: LockRequest<'_>) -> Option<GrantGuard> {
         match (wish.hold, wish.keys) {
             (Hold::Cached(_), [key]) if wish.permits().is_none() => {
-                self.table.take_free(key, &wish.site(0), wish.mode, wish.route)
+                self.table.start_free(key, &wish.site(0), wish.mode, wish.route)
             }
             _ => None,
         }
@@ -116,18 +118,18 @@ impl LockManager {
     }
 
     /// An answer came from the gateway at `way`, so it keeps the key.
-    pub fn confirm(&self, key: &ResourceKey, way: &HolderRoute) {
+    pub fn record_holder(&self, key: &ResourceKey, way: &HolderRoute) {
         self.table.learn(key, way);
     }
 
     /// The gateway at `way` does not keep the key.
-    pub fn forget(&self, key: &ResourceKey, way: &HolderRoute) {
-        self.table.ways.forget(key, way);
+    pub fn forget_holder(&self, key: &ResourceKey, way: &HolderRoute) {
+        self.table.holder_cache.forget(key, way);
     }
 
     /// No answer came from the gateway at `way`, so no request is sent there for a while.
-    pub fn shut(&self, way: &HolderRoute) {
-        self.table.shut(way);
+    pub fn mark_unreachable(&self, way: &HolderRoute) {
+        self.table.mark_unreachable(way);
     }
 
     /// Sessions of other gateways that have ended.
@@ -135,7 +137,7 @@ impl LockManager {
         &self.table.ended_sessions
     }
 
-    async fn cached(
+    async fn acquire_cached(
         &self,
         key: &ResourceKey,
         rules: CachedHold,
@@ -143,20 +145,20 @@ impl LockManager {
     ) -> Result<GrantGuard, AcquireError> {
         let LockRequest { mode, waits, delay, route, .. } = wish;
         if waits == WaitPlace::Anywhere
-            && let Some(way) = self.table.way(key)
+            && let Some(way) = self.table.holder_route(key)
         {
             return Err(AcquireError::Elsewhere(way));
         }
-        let session = self.session(key);
+        let session = self.session_handle(key);
         let patience =
             if wish.wait.is_zero() { WaitLimit::NoWait } else { WaitLimit::QueueBehind(wish.queue) };
         let deadline = WaitDeadline::after(wish.wait);
         let wants = LocalRequest { mode, rules, patience, waits, delay, route };
-        let mut unlike = PermitCountRetry::of(wish);
+        let mut unlike = PermitCountRetry::new(wish);
         let mut view = session.view.clone();
         loop {
             // Checked before a slot is made, because without a session no task works for a key.
-            self.check(&view.borrow())?;
+            self.check_session(&view.borrow())?;
             let (place, answer, attend) = match self.table.enter(key, &wish.site(0), wants) {
                 EnterOutcome::Started(tenure) => return Ok(tenure),
                 EnterOutcome::QueueFull => return Err(AcquireError::QueueFull),
@@ -166,9 +168,9 @@ impl LockManager {
                 EnterOutcome::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
-                session.work.send(SessionCommand::ServeKey(slot)).map_err(|_| stopping())?;
+                session.work.send(SessionCommand::ServeKey(slot)).map_err(|_| stopping_error())?;
             }
-            let answered = deadline.answer(answer, || self.table.is_taken(key)).await;
+            let answered = deadline.wait_for(answer, || self.table.is_taken(key)).await;
             drop(place);
             match answered {
                 Some(Ok(Ok(tenure))) => return Ok(tenure),
@@ -176,11 +178,19 @@ impl LockManager {
                 Some(Ok(Err(GrantError::Lost))) if waits == WaitPlace::AtHolder => {
                     return Err(AcquireError::NotHolder);
                 }
-                Some(Ok(Err(GrantError::PermitsDiffer))) if unlike.again(deadline.last()).await => {}
-                Some(Ok(Err(GrantError::Lost))) => self.next_session(&mut view, deadline.last()).await?,
+                Some(Ok(Err(GrantError::PermitsDiffer))) if unlike.wait_retry(deadline.latest()).await => {}
+                Some(Ok(Err(GrantError::Lost))) => {
+                    self.wait_next_session(&mut view, deadline.latest()).await?
+                }
                 Some(Ok(Err(why))) => return Err(why.into()),
-                Some(Err(_closed)) => return Err(stopping()),
-                None => return Err(why_not(&view, self.table.is_taken(key), self.table.rest(key))),
+                Some(Err(_closed)) => return Err(stopping_error()),
+                None => {
+                    return Err(timeout_error(
+                        &view,
+                        self.table.is_taken(key),
+                        self.table.remaining_delay(key),
+                    ));
+                }
             }
         }
     }
@@ -196,43 +206,43 @@ impl LockManager {
         ahead: Arc<WaitProgress>,
     ) -> Result<LeasedLock, AcquireError> {
         let wish = LockRequest { hold: Hold::Strict, waits: WaitPlace::Here, ..wish };
-        let (lock, root) = self.own_node(wish, HolderKind::Client, ahead).await?;
-        Ok(LeasedLock::of(lock, root))
+        let (lock, root) = self.acquire_own_node(wish, HolderKind::Client, ahead).await?;
+        Ok(LeasedLock::new(lock, root))
     }
 
-    async fn strict(&self, wish: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
-        self.own_node(wish, HolderKind::Request, Arc::default()).await.map(|(_, tenure)| tenure)
+    async fn acquire_strict(&self, wish: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
+        self.acquire_own_node(wish, HolderKind::Request, Arc::default()).await.map(|(_, tenure)| tenure)
     }
 
-    async fn own_node(
+    async fn acquire_own_node(
         &self,
         wish: LockRequest<'_>,
         of: HolderKind,
         ahead: Arc<WaitProgress>,
     ) -> Result<(Arc<UncachedLock>, GrantGuard), AcquireError> {
-        let session = self.session(wish.keys.first().expect("a wish names at least one key"));
+        let session = self.session_handle(wish.keys.first().expect("a wish names at least one key"));
         let enter = |key| {
-            self.occupancy
+            self.key_capacity
                 .enter(key, of, wish.capacity())
                 .map_err(|CapacityExceededError| AcquireError::QueueFull)
         };
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
         let asking = WaitInfo { asked: self.clock.now(), ahead: ahead.clone() };
-        let enrolled = self.roll.enrol(wish, asking);
-        let (deadline, mut unlike) = (WaitDeadline::after(wish.wait), PermitCountRetry::of(wish));
+        let enrolled = self.strict_registry.register(wish, asking);
+        let (deadline, mut unlike) = (WaitDeadline::after(wish.wait), PermitCountRetry::new(wish));
         let mut view = session.view.clone();
-        self.check(&view.borrow())?;
+        self.check_session(&view.borrow())?;
         loop {
-            let taken = || ahead.is_anything();
-            match deadline.answer(strictly(session, wish, &ahead, &places), taken).await {
+            let taken = || ahead.is_blocked();
+            match deadline.wait_for(request_strict(session, wish, &ahead, &places), taken).await {
                 Some(Ok(StrictGrant { grant, over })) => {
-                    enrolled.granted(&grant, self.clock.now());
+                    enrolled.set_granted(&grant, self.clock.now());
                     return Ok(own_node::begin(grant, (wish.mode, of), over, enrolled, self.clock.clone()));
                 }
-                Some(Err(GrantError::PermitsDiffer)) if unlike.again(deadline.last()).await => {}
-                Some(Err(GrantError::Lost)) => self.next_session(&mut view, deadline.last()).await?,
+                Some(Err(GrantError::PermitsDiffer)) if unlike.wait_retry(deadline.latest()).await => {}
+                Some(Err(GrantError::Lost)) => self.wait_next_session(&mut view, deadline.latest()).await?,
                 Some(Err(why)) => return Err(why.into()),
-                None => return Err(why_not(&view, taken(), ahead.rest(self.clock.now()))),
+                None => return Err(timeout_error(&view, taken(), ahead.remaining_delay(self.clock.now()))),
             }
         }
     }
@@ -246,66 +256,72 @@ impl LockManager {
         wanted: PendingOperation,
     ) -> Result<OperationPermit, denied::AdmitOperationError> {
         let stopping = || denied::AdmitOperationError::Service("the gateway is stopping".into());
-        let session = self.session(wanted.keys.first().expect("an operation has at least one key"));
+        let session = self.session_handle(wanted.keys.first().expect("an operation has at least one key"));
         let (admission, answered, admitted) = AdmissionRequest::new(wanted);
         session.work.send(SessionCommand::AdmitOperation(Box::new(admission))).map_err(|_| stopping())?;
         let admitted = UndeliveredPermit::new(admitted);
         answered.await.unwrap_or_else(|_| Err(stopping()))?;
-        Ok(admitted.handed_out())
+        Ok(admitted.deliver())
     }
 
     /// Could a lock of any key be granted now?
     pub fn is_ready(&self) -> bool {
-        self.desks.iter().all(|session| session.view.borrow().is_ready(&self.clock))
+        self.session_handles.iter().all(|session| session.view.borrow().is_ready(&self.clock))
     }
 
     /// The state of a session that is not ready, if there is one; else of any session.
-    pub fn view(&self) -> SessionState {
+    pub fn session_state(&self) -> SessionState {
         let ready = |session: &&SessionHandle| !session.view.borrow().is_ready(&self.clock);
-        let session =
-            self.desks.iter().find(ready).or(self.desks.first()).expect("there is at least one session");
+        let session = self
+            .session_handles
+            .iter()
+            .find(ready)
+            .or(self.session_handles.first())
+            .expect("there is at least one session");
         session.view.borrow().clone()
     }
 
     /// Keys that somebody here wants or holds.
-    pub fn keys(&self) -> usize {
-        self.table.keys() + self.occupancy.keys()
+    pub fn key_count(&self) -> usize {
+        self.table.key_count() + self.key_capacity.key_count()
     }
 
-    pub(super) fn session(&self, key: &ResourceKey) -> &SessionHandle {
-        &self.desks[usize::from(key.shard()) % self.desks.len()]
+    pub(super) fn session_handle(&self, key: &ResourceKey) -> &SessionHandle {
+        &self.session_handles[usize::from(key.shard()) % self.session_handles.len()]
     }
 
     /// Waits until there is a session for this key. A process that was frozen wakes up before its next session is made.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
-    pub async fn session_for(&self, key: &ResourceKey, patience: Duration) {
-        let mut view = self.session(key).view.clone();
+    pub async fn wait_for_session(&self, key: &ResourceKey, patience: Duration) {
+        let mut view = self.session_handle(key).view.clone();
         // If no session comes in time, the next call says so.
-        drop(timeout(patience, view.wait_for(|view| self.check(view).is_ok())).await);
+        drop(timeout(patience, view.wait_for(|view| self.check_session(view).is_ok())).await);
     }
 
-    fn check(&self, view: &SessionState) -> Result<(), AcquireError> {
+    fn check_session(&self, view: &SessionState) -> Result<(), AcquireError> {
         match view {
             SessionState::NoSession(why) => Err(AcquireError::Service(why.to_string())),
             SessionState::NotInitialised(why) => Err(AcquireError::NotInitialised(why.to_string())),
             SessionState::RolledBack(why) => Err(AcquireError::RolledBack(why.to_string())),
-            SessionState::Active { connected: false, proof } if !proof.holds(self.clock.now()) => {
-                Err(disconnected())
+            SessionState::Active { connected: false, deadline: proof }
+                if !proof.is_valid_at(self.clock.now()) =>
+            {
+                Err(disconnected_error())
             }
             SessionState::Active { .. } => Ok(()),
         }
     }
 
     /// A waiter whose session ended queues again under the next one, if that comes in time.
-    async fn next_session(
+    async fn wait_next_session(
         &self,
         view: &mut watch::Receiver<SessionState>,
         deadline: Instant,
     ) -> Result<(), AcquireError> {
         let told = view.wait_for(|view| match view {
-            SessionState::Active { proof, .. } => !proof.is_revoked(),
+            SessionState::Active { deadline: proof, .. } => !proof.is_revoked(),
             // Only an operator can change that.
             SessionState::RolledBack(_) => true,
             SessionState::NoSession(_) | SessionState::NotInitialised(_) => false,
@@ -315,11 +331,11 @@ impl LockManager {
             return Ok(());
         }
         drop(told);
-        Err(why_not(view, false, None))
+        Err(timeout_error(view, false, None))
     }
 }
 
-async fn strictly(
+async fn request_strict(
     session: &SessionHandle,
     wish: LockRequest<'_>,
     ahead: &Arc<WaitProgress>,
@@ -328,7 +344,7 @@ async fn strictly(
     let (caller, answer) = oneshot::channel();
     let gone = || GrantError::Service("the gateway is stopping".into());
     let request = StrictRequest {
-        keys: wish.locks(),
+        keys: wish.keyed_sites(),
         mode: wish.mode,
         waits: !wish.wait.is_zero(),
         caller,
@@ -341,12 +357,12 @@ async fn strictly(
 }
 
 /// The refusal at the end of a wait: because of another holder (`taken`), a delay (`rest` of it is left), or ZooKeeper.
-fn why_not(view: &watch::Receiver<SessionState>, taken: bool, rest: Option<Duration>) -> AcquireError {
+fn timeout_error(view: &watch::Receiver<SessionState>, taken: bool, rest: Option<Duration>) -> AcquireError {
     match &*view.borrow() {
         SessionState::NoSession(why) => AcquireError::Service(why.to_string()),
         SessionState::NotInitialised(why) => AcquireError::NotInitialised(why.to_string()),
         SessionState::RolledBack(why) => AcquireError::RolledBack(why.to_string()),
-        SessionState::Active { connected: false, .. } => disconnected(),
+        SessionState::Active { connected: false, .. } => disconnected_error(),
         SessionState::Active { .. } => match (rest, taken) {
             (Some(rest), _) => AcquireError::Delayed(rest),
             (None, true) => AcquireError::Locked,
@@ -355,11 +371,11 @@ fn why_not(view: &watch::Receiver<SessionState>, taken: bool, rest: Option<Durat
     }
 }
 
-fn disconnected() -> AcquireError {
+fn disconnected_error() -> AcquireError {
     AcquireError::Service("the connection to ZooKeeper is lost".into())
 }
 
-fn stopping() -> AcquireError {
+fn stopping_error() -> AcquireError {
     AcquireError::Service("the gateway is stopping".into())
 }
 

@@ -23,15 +23,23 @@ pub struct LeasedLock {
     turn: Semaphore,
     token: Token,
     permit: Option<Permit>,
-    evidence: Arc<LockValidity>,
+    validity: Arc<LockValidity>,
     nodes: Arc<[String]>,
 }
 
 impl LeasedLock {
-    pub(super) fn of(lock: Arc<UncachedLock>, held: GrantGuard) -> Self {
+    pub(super) fn new(lock: Arc<UncachedLock>, held: GrantGuard) -> Self {
         let token = held.first_token().expect("nothing was dispatched under it");
-        let (evidence, nodes, permit) = (held.shared_evidence(), held.nodes(), held.permit());
-        Self { lock, held: Mutex::new(Some(held)), turn: Semaphore::new(1), token, permit, evidence, nodes }
+        let (evidence, nodes, permit) = (held.shared_validity(), held.nodes(), held.permit());
+        Self {
+            lock,
+            held: Mutex::new(Some(held)),
+            turn: Semaphore::new(1),
+            token,
+            permit,
+            validity: evidence,
+            nodes,
+        }
     }
 
     /// The token of the lease itself. Requests under it have larger tokens with the same epoch.
@@ -46,7 +54,7 @@ impl LeasedLock {
 
     /// The ZooKeeper session that the lock nodes are of.
     pub fn session(&self) -> i64 {
-        self.evidence.session()
+        self.validity.session()
     }
 
     /// Paths of the lock nodes.
@@ -55,18 +63,18 @@ impl LeasedLock {
     }
 
     /// Whether the session is proven and no lock node was taken away.
-    pub fn holds(&self, now: BootInstant) -> bool {
-        self.evidence.holds(now)
+    pub fn is_held_at(&self, now: BootInstant) -> bool {
+        self.validity.is_valid_at(now)
     }
 
     /// When the present proof ends. Until then nobody else can hold, whatever happens to this process.
-    pub fn proven_until(&self) -> BootInstant {
-        self.evidence.deadline()
+    pub fn expires_at(&self) -> BootInstant {
+        self.validity.deadline()
     }
 
     /// Whether it is lost for good: the session is over, or a lock node was taken away.
     pub fn is_lost(&self) -> bool {
-        self.evidence.is_revoked()
+        self.validity.is_revoked()
     }
 
     /// Whether nothing more is sent under it, because an outcome is unknown or a newer holder was seen.
@@ -75,8 +83,8 @@ impl LeasedLock {
     }
 
     /// Requests that are at work under it.
-    pub fn at_work(&self) -> usize {
-        self.lock.at_work()
+    pub fn active_requests(&self) -> usize {
+        self.lock.active_requests()
     }
 
     /// The tenure of one request under the lease, and the mode in which the lease holds. An exclusive request waits for
@@ -87,10 +95,10 @@ impl LeasedLock {
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn enter(&self, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+    pub async fn start_request(&self, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let _turn = self.turn.acquire().await.expect("nobody closes it");
         loop {
-            match self.lock.join(mode) {
+            match self.lock.start_request(mode) {
                 // `Notify` remembers a notice that comes between the look and the wait.
                 Err(CallbackError::NotInnermost) => self.lock.stirred.notified().await,
                 done => return done,
@@ -104,7 +112,7 @@ impl LeasedLock {
     }
 
     /// Gives the client's part back. The nodes go when all requests under the lease are over.
-    pub fn give_back(&self) {
+    pub fn release(&self) {
         self.close();
         // Dropped outside of the mutex, because the drop wakes others.
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::caught::caught;
+use super::caught::catch_panic;
 use crate::{
     recipe::{
         attempt::Attempt,
@@ -42,22 +42,25 @@ struct ScanCursor {
 }
 
 /// Does one round in each session timeout, until `stop`.
-pub(super) async fn tidy<L: ZkClient>(current: Rc<CurrentSession<L>>, stop: CancellationToken) {
+pub(super) async fn remove_orphans<L: ZkClient>(current: Rc<CurrentSession<L>>, stop: CancellationToken) {
     let mut position = ScanCursor::default();
     loop {
-        let rest = current.live().map_or(REFUSED_PAUSE, |live| live.rhythm().timeout);
+        let rest = current.session().map_or(REFUSED_PAUSE, |live| live.heartbeat_schedule().timeout);
         tokio::select! {
             () = sleep(rest) => {}
             () = stop.cancelled() => return,
         }
-        let Some(live) = current.live() else { continue };
-        if let Some(Err(fault)) = caught(round(&live, &mut position)).await {
+        let Some(live) = current.session() else { continue };
+        if let Some(Err(fault)) = catch_panic(scan_round(&live, &mut position)).await {
             debug!(%fault, "records that nobody asks for not looked at");
         }
     }
 }
 
-async fn round<L: ZkClient>(live: &Rc<ActiveSession<L>>, position: &mut ScanCursor) -> Result<(), ZkError> {
+async fn scan_round<L: ZkClient>(
+    live: &Rc<ActiveSession<L>>,
+    position: &mut ScanCursor,
+) -> Result<(), ZkError> {
     let locks = live.paths.locks();
     let mut folders = children(live, &locks).await?;
     folders.sort_unstable();
@@ -72,7 +75,7 @@ async fn round<L: ZkClient>(live: &Rc<ActiveSession<L>>, position: &mut ScanCurs
         names.sort_unstable();
         names.retain(|name| *name > position.name);
         let here = names.len().min(room);
-        look(live, &format!("{locks}/{folder}"), &names[..here]).await;
+        take_orphans(live, &format!("{locks}/{folder}"), &names[..here]).await;
         room -= here;
         match names.get(here..) {
             Some([_, ..]) => {
@@ -90,7 +93,7 @@ async fn round<L: ZkClient>(live: &Rc<ActiveSession<L>>, position: &mut ScanCurs
 }
 
 async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Vec<String>, ZkError> {
-    match live.link.children(path).await {
+    match live.client.children(path).await {
         Err(ZkError::NoNode) => Ok(Vec::new()),
         read => read,
     }
@@ -98,31 +101,31 @@ async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Ve
 
 /// Takes the keys of all parents with a record and without children. All at once, because each may have to wait for a
 /// delay.
-async fn look<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
+async fn take_orphans<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
     let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
-    let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
+    let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
     let left = names.iter().zip(read).filter_map(|(name, read)| {
         let (data, seen) = read.ok()?;
         let record = GrantRecord::parse(&data).ok()??;
-        let key = ResourceKey::of_segment(name)?;
-        (seen.children == 0).then(|| remove(live, key, record))
+        let key = ResourceKey::from_segment(name)?;
+        (seen.children == 0).then(|| remove_orphan(live, key, record))
     });
     join_all(left.collect::<Vec<_>>()).await;
 }
 
-async fn remove<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, record: GrantRecord) {
+async fn remove_orphan<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, record: GrantRecord) {
     let Ok(attempt) = Attempt::begin(live, &key, &LockSite::Native, Mode::Exclusive).await else { return };
-    let attempt = attempt.sending_nothing();
-    let taken = caught(attempt.acquire(&mut NoWaiter)).await;
+    let attempt = attempt.without_requests();
+    let taken = catch_panic(attempt.acquire(&mut NoWaiter)).await;
     let granted = matches!(taken, Some(Ok(_)));
     if granted {
-        attempt.all_known();
+        attempt.mark_all_known();
         debug!(epoch = record.epoch, held = record.is_held(), "record that nobody asked for taken");
     }
-    while caught(attempt.clear()).await.is_none() {
+    while catch_panic(attempt.clear()).await.is_none() {
         sleep(REFUSED_PAUSE).await;
     }
-    live.metrics.delays.leftover(granted);
+    live.metrics.delays.record_leftover(granted);
 }
 
 /// A caller that leaves as soon as another contender is before it. Contenders behind it lose nothing: its delay began
@@ -130,15 +133,15 @@ async fn remove<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, reco
 struct NoWaiter;
 
 impl AttemptObserver for NoWaiter {
-    fn is_gone(&self) -> bool {
+    fn is_closed(&self) -> bool {
         false
     }
 
-    async fn gone(&mut self) {
+    async fn closed(&mut self) {
         pending().await
     }
 
-    fn behind(&mut self) -> Result<(), LockAttemptError> {
+    fn on_waiting(&mut self) -> Result<(), LockAttemptError> {
         Err(LockAttemptError::CallerGone)
     }
 }

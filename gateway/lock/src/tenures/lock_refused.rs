@@ -35,7 +35,7 @@ pub enum AcquireError {
 
 impl AcquireError {
     /// Whether the reason is another holder. Otherwise it was not found out whether there is one.
-    pub fn is_for_another_holder(&self) -> bool {
+    pub fn is_held_elsewhere(&self) -> bool {
         !matches!(self, Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_))
     }
 }

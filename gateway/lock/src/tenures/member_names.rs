@@ -39,15 +39,15 @@ impl MemberCache {
     ///
     /// # Errors
     /// Those of `look`.
-    pub(super) async fn contain(
+    pub(super) async fn contains(
         &self,
         member: &str,
         look: impl AsyncFnOnce() -> Result<Vec<String>, AdminQueryError>,
     ) -> Result<bool, AdminQueryError> {
-        if !is_in_form(member) {
+        if !is_well_formed(member) {
             return Ok(false);
         }
-        if self.names().contains(member) {
+        if self.lock_names().contains(member) {
             return Ok(true);
         }
         let came = Instant::now();
@@ -59,24 +59,24 @@ impl MemberCache {
             let now = Instant::now();
             looks.last = Some(now);
             let all = look().await?;
-            *self.names() = all.into_iter().collect();
+            *self.lock_names() = all.into_iter().collect();
             looks.good = Some(now);
         }
-        Ok(self.names().contains(member))
+        Ok(self.lock_names().contains(member))
     }
 
     /// Its session has ended.
-    pub(super) fn forget(&self, member: &str) {
-        self.names().remove(member);
+    pub(super) fn remove(&self, member: &str) {
+        self.lock_names().remove(member);
     }
 
-    fn names(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn lock_names(&self) -> MutexGuard<'_, HashSet<String>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// As [`crate::session::paths::Paths::member_name`] writes them, and a name of one node in any case.
-fn is_in_form(member: &str) -> bool {
+fn is_well_formed(member: &str) -> bool {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let in_form = |(gateway, session): (&str, &str)| {
         !gateway.is_empty() && session.len() == 16 && session.bytes().all(digit)
@@ -108,7 +108,7 @@ mod tests {
                     looks.set(looks.get() + 1);
                     Ok(vec![name(1)])
                 };
-                names.contain(&member, look).await.expect("a look that ends well")
+                names.contains(&member, look).await.expect("a look that ends well")
             }
         };
         for round in 1..4 {
@@ -123,24 +123,24 @@ mod tests {
             assert!(ask(name(1)).await);
         }
         assert_eq!(looks.get(), before, "a known one");
-        names.forget(&name(1));
+        names.remove(&name(1));
         assert!(ask(name(1)).await, "looked for again");
     }
 
     #[tokio::test]
     async fn a_member_that_came_after_the_last_look_is_found() {
         let names = MemberCache::default();
-        assert!(!names.contain(&name(2), async || Ok(vec![name(1)])).await.expect("none"));
-        assert!(names.contain(&name(2), async || Ok(vec![name(1), name(2)])).await.expect("there"));
+        assert!(!names.contains(&name(2), async || Ok(vec![name(1)])).await.expect("none"));
+        assert!(names.contains(&name(2), async || Ok(vec![name(1), name(2)])).await.expect("there"));
     }
 
     #[tokio::test]
     async fn nobody_is_said_to_be_gone_by_a_look_that_failed() {
         let names = MemberCache::default();
-        assert!(!names.contain(&name(2), async || Ok(Vec::new())).await.expect("none"));
+        assert!(!names.contains(&name(2), async || Ok(Vec::new())).await.expect("none"));
         let member = name(2);
-        let failed = names.contain(&member, async || Err(AdminQueryError::NoSession));
-        let (failed, found) = tokio::join!(failed, names.contain(&member, async || Ok(vec![name(2)])));
+        let failed = names.contains(&member, async || Err(AdminQueryError::NoSession));
+        let (failed, found) = tokio::join!(failed, names.contains(&member, async || Ok(vec![name(2)])));
         assert!(failed.is_err() && found.expect("there"));
     }
 
@@ -148,11 +148,11 @@ mod tests {
     async fn what_is_no_name_of_a_member_is_not_looked_for() {
         let names = MemberCache::default();
         for text in ["", "gw-2", "gw-2-01", "../locks", "-0000000000000001", "gw-2-000000000000000G"] {
-            assert!(!names.contain(text, async || panic!("{text} is looked for")).await.expect("no look"));
+            assert!(!names.contains(text, async || panic!("{text} is looked for")).await.expect("no look"));
         }
         for gateway in ["../locks", "a/b", "a\0"] {
             let text = Paths::member_name(gateway, 1);
-            assert!(!names.contain(&text, async || panic!("{text} is looked for")).await.expect("no look"));
+            assert!(!names.contains(&text, async || panic!("{text} is looked for")).await.expect("no look"));
         }
     }
 }

@@ -71,7 +71,7 @@ impl KeyCapacity {
     }
 
     /// Keys with at least one request.
-    pub fn keys(&self) -> usize {
+    pub fn key_count(&self) -> usize {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }
 
@@ -119,22 +119,22 @@ mod tests {
     }
 
     /// How many requests get a place beside so many leases.
-    fn placed(leases: usize, capacity: CapacityLimits) -> usize {
+    fn count_admitted(leases: usize, capacity: CapacityLimits) -> usize {
         let (occupancy, key) = (Arc::<KeyCapacity>::default(), key());
         let enter = |of| occupancy.enter(&key, of, capacity);
         let leases: Vec<_> = (0..leases).map(|_| enter(HolderKind::Client).expect("always")).collect();
         let requests: Vec<_> = (0..20).map_while(|_| enter(HolderKind::Request).ok()).collect();
         let placed = requests.len();
         drop((leases, requests));
-        assert_eq!(occupancy.keys(), 0, "nobody is there any more");
+        assert_eq!(occupancy.key_count(), 0, "nobody is there any more");
         placed
     }
 
     #[test]
     fn leases_that_wait_take_no_request_its_place() {
         let capacity = CapacityLimits { hold: 1, wait: 3 };
-        assert_eq!([0, 1, 2, 10].map(|leases| placed(leases, capacity)), [4, 3, 3, 3]);
+        assert_eq!([0, 1, 2, 10].map(|leases| count_admitted(leases, capacity)), [4, 3, 3, 3]);
         let permits = CapacityLimits { hold: 3, wait: 2 };
-        assert_eq!([0, 1, 3, 10].map(|leases| placed(leases, permits)), [5, 4, 2, 2]);
+        assert_eq!([0, 1, 3, 10].map(|leases| count_admitted(leases, permits)), [5, 4, 2, 2]);
     }
 }

@@ -20,7 +20,7 @@ const FIRST: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_millis(200);
 
 impl PermitCountRetry {
-    pub(super) fn of(wish: LockRequest<'_>) -> Self {
+    pub(super) fn new(wish: LockRequest<'_>) -> Self {
         // A request that does not wait for a holder does not wait for this either.
         Self { pause: if wish.wait.is_zero() { LAST * 2 } else { FIRST } }
     }
@@ -29,7 +29,7 @@ impl PermitCountRetry {
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
-    pub(super) async fn again(&mut self, deadline: Instant) -> bool {
+    pub(super) async fn wait_retry(&mut self, deadline: Instant) -> bool {
         if self.pause > LAST || Instant::now() + self.pause >= deadline {
             return false;
         }

@@ -20,7 +20,7 @@ use crate::recipe::grant::Grant;
 pub(super) struct UncachedLock {
     grant: Grant,
     mode: Mode,
-    enrolled: StrictEntryGuard,
+    entry_guard: StrictEntryGuard,
     clock: SharedClock,
     of: HolderKind,
     state: Mutex<State>,
@@ -51,10 +51,18 @@ pub(super) fn begin(
     chains.begin(FIRST);
     let state = Mutex::new(State { chains, closed: false, retired: false, over: Some(over) });
     let stirred = Notify::new();
-    let lock = Arc::new(UncachedLock { grant: grant.clone(), mode, enrolled, clock, of, state, stirred });
+    let lock = Arc::new(UncachedLock {
+        grant: grant.clone(),
+        mode,
+        entry_guard: enrolled,
+        clock,
+        of,
+        state,
+        stirred,
+    });
     let found: Arc<dyn SharedLock> = lock.clone();
-    lock.enrolled.holds(Arc::downgrade(&found));
-    (lock, GrantGuard::of_node(grant, FIRST, found))
+    lock.entry_guard.set_lock(Arc::downgrade(&found));
+    (lock, GrantGuard::for_request(grant, FIRST, found))
 }
 
 impl UncachedLock {
@@ -65,7 +73,7 @@ impl UncachedLock {
 
     /// Starts a request under a lease. Exclusive ones run one after another: [`NotInside::NotInnermost`] says that one
     /// runs now.
-    pub(super) fn join(self: &Arc<Self>, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+    pub(super) fn start_request(self: &Arc<Self>, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let mut state = self.state();
         if state.retired || state.closed {
             return Err(CallbackError::Closed);
@@ -73,16 +81,16 @@ impl UncachedLock {
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
             return Err(CallbackError::Upgrade);
         }
-        if !self.grant.evidence.holds(self.clock.now()) {
+        if !self.grant.validity.is_valid_at(self.clock.now()) {
             return Err(CallbackError::Unproven);
         }
-        if self.mode == Mode::Exclusive && !state.chains.is_alone(FIRST) {
+        if self.mode == Mode::Exclusive && !state.chains.is_only(FIRST) {
             return Err(CallbackError::NotInnermost);
         }
-        let first = self.enrolled.next_number().ok_or(CallbackError::Closed)?;
+        let first = self.entry_guard.next_number().ok_or(CallbackError::Closed)?;
         state.chains.begin(first);
         drop(state);
-        Ok((GrantGuard::of_node(self.grant.clone(), first, self.clone()), self.mode))
+        Ok((GrantGuard::for_request(self.grant.clone(), first, self.clone()), self.mode))
     }
 
     /// From now on nothing is started under it, or sent for the first time.
@@ -92,8 +100,8 @@ impl UncachedLock {
     }
 
     /// Requests at work under it, without the lease's own part.
-    pub(super) fn at_work(&self) -> usize {
-        self.state().chains.beside(FIRST)
+    pub(super) fn active_requests(&self) -> usize {
+        self.state().chains.count_except(FIRST)
     }
 
     /// Whether an unknown outcome keeps it from starting anything more.
@@ -103,15 +111,15 @@ impl UncachedLock {
 }
 
 impl SharedLock for UncachedLock {
-    fn may_begin(&self) -> bool {
+    fn can_start(&self) -> bool {
         let state = self.state();
         !state.retired && !state.closed
     }
 
     fn next_number(&self, first: u32) -> Option<u32> {
         let mut state = self.state();
-        let number = self.enrolled.next_number().filter(|_| !state.retired)?;
-        state.chains.sent_again(first, number);
+        let number = self.entry_guard.next_number().filter(|_| !state.retired)?;
+        state.chains.record_dispatch(first, number);
         Some(number)
     }
 
@@ -120,7 +128,7 @@ impl SharedLock for UncachedLock {
         if state.retired {
             return Err(CallbackError::Closed);
         }
-        if !self.grant.evidence.holds(self.clock.now()) {
+        if !self.grant.validity.is_valid_at(self.clock.now()) {
             return Err(CallbackError::Unproven);
         }
         let caller = state.chains.caller(from.dispatch())?;
@@ -131,11 +139,11 @@ impl SharedLock for UncachedLock {
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
             return Err(CallbackError::Upgrade);
         }
-        let first = self.enrolled.next_number().ok_or(CallbackError::Closed)?;
+        let first = self.entry_guard.next_number().ok_or(CallbackError::Closed)?;
         state.chains.call(caller, first);
         drop(state);
         let (grant, held) = (self.grant.clone(), self.mode);
-        Ok((GrantGuard::of_node(grant, first, self), held))
+        Ok((GrantGuard::for_request(grant, first, self), held))
     }
 
     fn retire(&self) {
@@ -143,12 +151,12 @@ impl SharedLock for UncachedLock {
         self.stirred.notify_one();
     }
 
-    fn ended(self: Arc<Self>, first: u32, known: bool) {
+    fn finish(self: Arc<Self>, first: u32, known: bool) {
         let mut state = self.state();
         state.retired |= !known;
         state.chains.end(first);
         // The parts end in any order; the node goes with the last one.
-        if state.chains.are_over()
+        if state.chains.is_empty()
             && let Some(over) = state.over.take()
         {
             // This fails only after the session's thread has ended.
@@ -182,7 +190,7 @@ mod tests {
         outer: GrantGuard,
     }
 
-    fn bench(mode: Mode) -> Fixture {
+    fn fixture(mode: Mode) -> Fixture {
         let roll = Arc::<StrictRegistry>::default();
         let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
         let keys = vec![key("a"), key("b")];
@@ -199,12 +207,18 @@ mod tests {
             route: &route,
         };
         let enrolled =
-            roll.enrol(wish, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+            roll.register(wish, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
         let evidence =
-            Arc::new(LockValidity::of(Arc::new(SessionDeadline::until(1, BootInstant::from_nanos(1 << 50)))));
-        let grant =
-            Grant { epoch: 7, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false };
-        enrolled.granted(&grant, BootInstant::from_nanos(0));
+            Arc::new(LockValidity::new(Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(1 << 50)))));
+        let grant = Grant {
+            epoch: 7,
+            sequence: 0,
+            permit: None,
+            validity: evidence,
+            nodes: [].into(),
+            contended: false,
+        };
+        enrolled.set_granted(&grant, BootInstant::from_nanos(0));
         let (sender, over) = oneshot::channel();
         let (_, outer) =
             begin(grant, (mode, HolderKind::Request), sender, enrolled, Arc::<ManualClock>::default());
@@ -213,21 +227,21 @@ mod tests {
 
     impl Fixture {
         fn call(&self, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
-            self.roll.holder(&self.keys, from).ok_or(CallbackError::NotHeld)?.call(from, mode)
+            self.roll.find_lock(&self.keys, from).ok_or(CallbackError::NotHeld)?.call(from, mode)
         }
     }
 
     #[test]
     fn a_set_is_given_back_when_all_that_its_service_has_called_is_over() {
-        let mut bench = bench(Mode::Exclusive);
+        let mut bench = fixture(Mode::Exclusive);
         let from = bench.outer.dispatch().expect("a dispatch").token;
         let (inner, held) = bench.call(from, Mode::Shared).expect("inside");
         assert_eq!(held, Mode::Exclusive);
         let called = inner.dispatch().expect("a dispatch").token;
         assert_eq!((called.number(), called.dispatch()), (from.number(), 2));
         assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(CallbackError::NotInnermost));
-        inner.known();
-        bench.outer.known();
+        inner.mark_settled();
+        bench.outer.mark_settled();
         let Fixture { outer, .. } = &mut bench;
         drop(std::mem::replace(outer, inner));
         assert!(bench.over.try_recv().is_err(), "what was called still runs");
@@ -235,27 +249,27 @@ mod tests {
         let Fixture { outer: inner, mut over, roll, keys } = bench;
         drop(inner);
         assert_eq!(over.try_recv(), Ok(true));
-        assert!(roll.holder(&keys, from).is_none(), "nothing is held any more");
+        assert!(roll.find_lock(&keys, from).is_none(), "nothing is held any more");
     }
 
     #[test]
     fn an_unknown_end_of_what_was_called_retires_the_tenure() {
-        let Fixture { roll, keys, mut over, outer } = bench(Mode::Exclusive);
+        let Fixture { roll, keys, mut over, outer } = fixture(Mode::Exclusive);
         let from = outer.dispatch().expect("a dispatch").token;
-        let lock = || roll.holder(&keys, from).expect("held");
+        let lock = || roll.find_lock(&keys, from).expect("held");
         let (inner, _) = lock().call(from, Mode::Exclusive).expect("inside");
         inner.dispatch().expect("a dispatch");
         drop(inner);
         assert_eq!(lock().call(from, Mode::Exclusive).map(drop), Err(CallbackError::Closed));
         assert!(outer.dispatch().is_none(), "nothing more is sent under it");
-        outer.known();
+        outer.mark_settled();
         drop(outer);
         assert_eq!(over.try_recv(), Ok(false));
     }
 
     #[test]
     fn a_reader_does_not_wait_until_it_may_write() {
-        let bench = bench(Mode::Shared);
+        let bench = fixture(Mode::Shared);
         let from = bench.outer.dispatch().expect("a dispatch").token;
         assert_eq!(bench.call(from, Mode::Exclusive).map(drop), Err(CallbackError::Upgrade));
         assert!(bench.call(from, Mode::Shared).is_ok());

@@ -93,7 +93,7 @@ pub enum Program {
 
 impl LineEntry {
     /// The owner of the node, as far as is known: the name of a gateway, or the kind of program.
-    pub fn whose(&self) -> &str {
+    pub fn owner_name(&self) -> &str {
         match (&self.gateway, self.program) {
             (Some(gateway), _) => gateway,
             (None, Program::Curator) => "a program with Curator",
@@ -116,7 +116,7 @@ pub enum BreakOutcome {
 
 impl BreakOutcome {
     /// The result of the transaction that removes the node.
-    pub(super) fn of(removed: Result<(), ZkError>) -> Result<Self, AdminQueryError> {
+    pub(super) fn from_removal(removed: Result<(), ZkError>) -> Result<Self, AdminQueryError> {
         match removed {
             Ok(()) => Ok(Self::Gone),
             Err(ZkError::NoNode | ZkError::BadVersion) => Ok(Self::NotHolding),
@@ -203,7 +203,7 @@ pub(super) const MAX_ENTRIES: usize = 1000;
 
 impl AdminQueryError {
     /// Turns the end of the process into a lost answer, for a change that may have been made before.
-    pub(super) fn of_a_change(self) -> Self {
+    pub(super) fn for_change(self) -> Self {
         if self == Self::ShuttingDown { Self::Unknown } else { self }
     }
 }

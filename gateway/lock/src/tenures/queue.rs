@@ -95,7 +95,7 @@ impl<W, C: Clone> Queue<W, C> {
             WaitLimit::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
                 return ArrivalOutcome::Busy;
             }
-            WaitLimit::QueueBehind(most) if self.waiting.len() >= self.places(most) => {
+            WaitLimit::QueueBehind(most) if self.waiting.len() >= self.max_waiting(most) => {
                 return ArrivalOutcome::Full;
             }
             _ => {}
@@ -107,7 +107,7 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// How many requests may wait, if `most` may wait behind the holder. One more while there is no holder, because one
     /// of them will hold.
-    fn places(&self, most: usize) -> usize {
+    fn max_waiting(&self, most: usize) -> usize {
         if self.in_flight() == 0 { most.saturating_add(1) } else { most }
     }
 
@@ -127,7 +127,7 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// The lock was granted; nothing is in flight under it yet.
     /// `reached`: contenders elsewhere may send their requests here instead of waiting.
-    pub fn granted(
+    pub fn set_grant(
         &mut self,
         credentials: C,
         mode: Mode,
@@ -184,13 +184,13 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// G for one more dispatch of the request in flight whose first one had the G `first`. `None`: the tenure is closed.
     pub fn next_number(&mut self, first: u32) -> Option<u32> {
-        self.tenure.as_mut()?.again(first)
+        self.tenure.as_mut()?.next_dispatch(first)
     }
 
     /// The request in flight whose first dispatch had the G `first` is over.
-    pub fn ended(&mut self, first: u32, now: BootInstant) {
+    pub fn finish(&mut self, first: u32, now: BootInstant) {
         let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
-        tenure.ended(first, now);
+        tenure.finish(first, now);
     }
 
     /// From now on nothing is started under the tenure. If it is closed twice, the first cause counts.
@@ -201,7 +201,7 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// The outcome of a request is unknown, and will stay so.
-    pub fn unknown(&mut self) {
+    pub fn mark_unknown(&mut self) {
         self.close(EndCause::Retired);
         if let Some(tenure) = &mut self.tenure {
             tenure.known = false;
@@ -218,14 +218,14 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// A contender elsewhere really waits, and is not there only to learn who holds.
-    pub fn waited_for(&mut self) {
+    pub fn end_grace(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.grace = Duration::ZERO;
         }
     }
 
     /// A contender elsewhere waits that cannot hold beside us.
-    pub fn contended(&mut self, now: BootInstant) {
+    pub fn mark_contended(&mut self, now: BootInstant) {
         if let Some(tenure) = &mut self.tenure
             && tenure.contended.is_none()
         {
@@ -234,21 +234,21 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// No contender waits elsewhere any more: it has gone, or sends its requests here.
-    pub fn uncontended(&mut self) {
+    pub fn clear_contended(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.contended = None;
         }
     }
 
     /// What to do about the tenure, if there is one.
-    pub fn due(&mut self, now: BootInstant) -> TenureAction {
+    pub fn next_action(&mut self, now: BootInstant) -> TenureAction {
         let waits_for_other = self
             .tenure
             .as_ref()
             .is_some_and(|tenure| self.waiting.front().is_some_and(|first| first.mode != tenure.mode));
         if waits_for_other {
             // A local request of the other mode counts like a contender elsewhere.
-            self.contended(now);
+            self.mark_contended(now);
         }
         let Some(tenure) = &self.tenure else { return TenureAction::End };
         if tenure.in_flight > 0 {
@@ -288,7 +288,7 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// Takes out the requests whose callers have gone. True if any is left.
-    pub fn forget(&mut self, gone: impl Fn(&W) -> bool) -> bool {
+    pub fn remove_gone(&mut self, gone: impl Fn(&W) -> bool) -> bool {
         self.waiting.retain(|waiting| !gone(&waiting.caller));
         !self.waiting.is_empty()
     }
@@ -301,7 +301,7 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// The mode and the answer of the first waiting request.
-    pub fn wanted(&self) -> Option<(Mode, &W)> {
+    pub fn head(&self) -> Option<(Mode, &W)> {
         self.waiting.front().map(|first| (first.mode, &first.caller))
     }
 
@@ -311,7 +311,7 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// Whether nobody waits and nothing is held. Then the key can be forgotten, and its task may end.
-    pub fn leave(&mut self) -> bool {
+    pub fn try_detach(&mut self) -> bool {
         let done = self.waiting.is_empty() && self.tenure.is_none();
         if done {
             self.attended = false;
@@ -323,7 +323,7 @@ impl<W, C: Clone> Queue<W, C> {
         self.tenure.as_ref().map_or(0, |tenure| tenure.in_flight)
     }
 
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_count(&self) -> usize {
         self.waiting.len()
     }
 
@@ -337,12 +337,12 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// The waiting requests in their order: mode, arrival, and answer.
-    pub fn in_line(&self) -> impl ExactSizeIterator<Item = (Mode, BootInstant, &W)> {
+    pub fn waiting_requests(&self) -> impl ExactSizeIterator<Item = (Mode, BootInstant, &W)> {
         self.waiting.iter().map(|waiting| (waiting.mode, waiting.since, &waiting.caller))
     }
 
-    pub fn glimpse(&self) -> Option<HeldLockView<'_, C>> {
-        self.tenure.as_ref().map(HeldLock::glimpse)
+    pub fn held_lock(&self) -> Option<HeldLockView<'_, C>> {
+        self.tenure.as_ref().map(HeldLock::view)
     }
 }
 

@@ -57,7 +57,7 @@ pub struct StrictEntryGuard {
 }
 
 impl StrictRegistry {
-    pub(super) fn enrol(self: &Arc<Self>, wish: LockRequest<'_>, asking: WaitInfo) -> StrictEntryGuard {
+    pub(super) fn register(self: &Arc<Self>, wish: LockRequest<'_>, asking: WaitInfo) -> StrictEntryGuard {
         let request = Arc::new(StrictEntry {
             keys: wish.keys.to_vec(),
             mode: wish.mode,
@@ -67,7 +67,7 @@ impl StrictRegistry {
             lock: OnceLock::new(),
             number: AtomicU32::new(FIRST),
         });
-        let mut requests = self.requests();
+        let mut requests = self.lock_entries();
         let number = requests.next;
         requests.next += 1;
         requests.all.insert(number, request.clone());
@@ -75,12 +75,12 @@ impl StrictRegistry {
     }
 
     /// All requests, the oldest first.
-    pub(super) fn all(&self) -> Vec<Arc<StrictEntry>> {
-        self.requests().all.values().cloned().collect()
+    pub(super) fn entries(&self) -> Vec<Arc<StrictEntry>> {
+        self.lock_entries().all.values().cloned().collect()
     }
 
     /// The lock that holds exactly these keys with this token, of any dispatch.
-    pub(super) fn holder(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn SharedLock>> {
+    pub(super) fn find_lock(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn SharedLock>> {
         let holds = |request: &&Arc<StrictEntry>| {
             let granted = request.granted.get();
             let same = |(grant, _): &(Grant, BootInstant)| {
@@ -88,28 +88,28 @@ impl StrictRegistry {
             };
             granted.is_some_and(same) && request.keys == keys
         };
-        self.requests().all.values().find(holds)?.lock.get()?.upgrade()
+        self.lock_entries().all.values().find(holds)?.lock.get()?.upgrade()
     }
 
-    fn requests(&self) -> MutexGuard<'_, StrictEntries> {
+    fn lock_entries(&self) -> MutexGuard<'_, StrictEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StrictEntry {
     /// G of the last dispatch.
-    pub(super) fn dispatched(&self) -> u32 {
+    pub(super) fn last_dispatch(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
 }
 
 impl StrictEntryGuard {
-    pub(super) fn granted(&self, grant: &Grant, now: BootInstant) {
+    pub(super) fn set_granted(&self, grant: &Grant, now: BootInstant) {
         self.request.granted.get_or_init(|| (grant.clone(), now));
     }
 
     /// Sets the lock, by which the request can be found from now on.
-    pub(super) fn holds(&self, lock: Weak<dyn SharedLock>) {
+    pub(super) fn set_lock(&self, lock: Weak<dyn SharedLock>) {
         self.request.lock.get_or_init(|| lock);
     }
 
@@ -123,6 +123,6 @@ impl StrictEntryGuard {
 
 impl Drop for StrictEntryGuard {
     fn drop(&mut self) {
-        self.roll.requests().all.remove(&self.number);
+        self.roll.lock_entries().all.remove(&self.number);
     }
 }

@@ -106,13 +106,13 @@ pub enum EnterOutcome {
 
 impl SlotState {
     /// A request waits that may be sent on. True if the task that waits for the lock has to look for the way now.
-    fn asks_now(&mut self, now: BootInstant) -> bool {
-        self.queue.credentials().is_none() && self.standing.asks_now(now)
+    fn request_route(&mut self, now: BootInstant) -> bool {
+        self.queue.credentials().is_none() && self.standing.request_route(now)
     }
 
     /// A request of this route was started. The clone of the `Arc` is left out if the route is the same as before, so
     /// that workers do not contend for its count.
-    fn is_of(&mut self, route: &Arc<str>) {
+    fn set_route(&mut self, route: &Arc<str>) {
         if !self.route.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)) {
             self.route = Some(route.clone());
         }
@@ -156,18 +156,18 @@ impl KeySlot {
         let now = self.clock.now();
         let (mut entry, mut answer) = (self.entry(), None);
         debug_assert!(!entry.removed, "removed under the table's lock");
-        if waits == WaitPlace::AtHolder && !self.keeps(&entry, now) {
+        if waits == WaitPlace::AtHolder && !self.accepts_forwarded(&entry, now) {
             return EnterOutcome::NotHolder;
         }
-        if matches!(patience, WaitLimit::QueueBehind(most) if entry.queue.waiting() >= most) {
+        if matches!(patience, WaitLimit::QueueBehind(most) if entry.queue.waiting_count() >= most) {
             // Requests whose callers have gone must not take up places.
-            entry.queue.forget(|caller| caller.answer.is_closed());
+            entry.queue.remove_gone(|caller| caller.answer.is_closed());
         }
         let arrival = entry.queue.arrive(
             mode,
             patience,
             now,
-            |grant| grant.evidence.holds(now),
+            |grant| grant.validity.is_valid_at(now),
             || {
                 let (sender, receiver) = oneshot::channel();
                 answer = Some(receiver);
@@ -176,12 +176,12 @@ impl KeySlot {
         );
         match (arrival, answer) {
             (ArrivalOutcome::Start(started), _) => {
-                entry.is_of(route);
-                EnterOutcome::Started(self.tenure(started))
+                entry.set_route(route);
+                EnterOutcome::Started(self.grant_guard(started))
             }
             (ArrivalOutcome::Wait { attend }, Some(answer)) => {
                 // While the key is held here, no request is sent on, so no look is needed.
-                let asks = waits == WaitPlace::Anywhere && entry.asks_now(now);
+                let asks = waits == WaitPlace::Anywhere && entry.request_route(now);
                 if asks || entry.queue.is_urgent(now) {
                     self.look.notify_one();
                 }
@@ -195,31 +195,32 @@ impl KeySlot {
 
     /// Whether a request from another gateway may wait here. It may under an open exclusive tenure, and also while we
     /// get the lock with nobody before us: the other gateway reads our lock node before we know that it holds.
-    fn keeps(&self, entry: &SlotState, now: BootInstant) -> bool {
-        match entry.queue.glimpse() {
+    fn accepts_forwarded(&self, entry: &SlotState, now: BootInstant) -> bool {
+        match entry.queue.held_lock() {
             Some(held) => {
-                held.mode == Mode::Exclusive && !held.closed && held.credentials.evidence.holds(now)
+                held.mode == Mode::Exclusive && !held.closed && held.credentials.validity.is_valid_at(now)
             }
             None => entry.queue.is_attended() && entry.standing.is_first(),
         }
     }
 
-    fn tenure(self: &Arc<Self>, started: StartedRequest<Grant>) -> GrantGuard {
-        GrantGuard::of_shared(started.credentials, started.number, self.clone())
+    fn grant_guard(self: &Arc<Self>, started: StartedRequest<Grant>) -> GrantGuard {
+        GrantGuard::for_cached(started.credentials, started.number, self.clone())
     }
 
     // ---- for operators
 
     /// Shows the state of the key. It is locked meanwhile, so `look` has to be quick.
-    pub(super) fn look<R>(&self, look: impl FnOnce(SlotSnapshot<'_>) -> R) -> R {
+    pub(super) fn inspect<R>(&self, look: impl FnOnce(SlotSnapshot<'_>) -> R) -> R {
         let entry = self.entry();
-        let waiting = entry.queue.in_line().map(|(mode, since, caller)| (mode, since, &caller.route));
+        let waiting =
+            entry.queue.waiting_requests().map(|(mode, since, caller)| (mode, since, &caller.route));
         look(SlotSnapshot {
-            held: entry.queue.glimpse(),
+            held: entry.queue.held_lock(),
             route: entry.route.as_ref(),
             waiting: &mut { waiting },
             elsewhere: entry.standing.is_behind(),
-            rest: entry.standing.rest(self.clock.now()),
+            rest: entry.standing.remaining_delay(self.clock.now()),
         })
     }
 
@@ -228,18 +229,19 @@ impl KeySlot {
         let now = self.clock.now();
         loop {
             let mut entry = self.entry();
-            entry.queue.forget(|caller| caller.answer.is_closed());
-            let Some((caller, started)) = entry.queue.start_next(now, |grant| grant.evidence.holds(now))
+            entry.queue.remove_gone(|caller| caller.answer.is_closed());
+            let Some((caller, started)) =
+                entry.queue.start_next(now, |grant| grant.validity.is_valid_at(now))
             else {
                 if entry.queue.is_urgent(now) {
                     self.look.notify_one();
                 }
                 return;
             };
-            entry.is_of(&caller.route);
+            entry.set_route(&caller.route);
             // Answered outside of the lock, because a caller that has just gone gives its tenure back in here.
             drop(entry);
-            caller.answer.send(Ok(self.tenure(started))).ok();
+            caller.answer.send(Ok(self.grant_guard(started))).ok();
         }
     }
 }
@@ -252,29 +254,29 @@ impl SharedLock for KeySlot {
     fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let now = self.clock.now();
         let mut entry = self.entry();
-        let held = entry.queue.glimpse().ok_or(CallbackError::NotHeld)?;
+        let held = entry.queue.held_lock().ok_or(CallbackError::NotHeld)?;
         let Grant { epoch, sequence, .. } = held.credentials;
         if (*epoch, *sequence) != (from.number(), from.sequence()) {
             return Err(CallbackError::NotHeld);
         }
         let mode_held = held.mode;
-        let started = entry.queue.call(from.dispatch(), mode, |grant| grant.evidence.holds(now))?;
+        let started = entry.queue.call(from.dispatch(), mode, |grant| grant.validity.is_valid_at(now))?;
         drop(entry);
-        Ok((self.tenure(started), mode_held))
+        Ok((self.grant_guard(started), mode_held))
     }
 
     fn retire(&self) {
-        self.entry().queue.unknown();
+        self.entry().queue.mark_unknown();
     }
 
-    fn ended(self: Arc<Self>, first: u32, known: bool) {
+    fn finish(self: Arc<Self>, first: u32, known: bool) {
         let now = self.clock.now();
         {
             let mut entry = self.entry();
             if !known {
-                entry.queue.unknown();
+                entry.queue.mark_unknown();
             }
-            entry.queue.ended(first, now);
+            entry.queue.finish(first, now);
         }
         self.start_waiting();
     }
@@ -288,7 +290,7 @@ pub struct QueueGuard {
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        let anybody = self.slot.entry().queue.forget(|caller| caller.answer.is_closed());
+        let anybody = self.slot.entry().queue.remove_gone(|caller| caller.answer.is_closed());
         if !anybody {
             self.slot.look.notify_one();
         }

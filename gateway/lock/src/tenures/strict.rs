@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use super::{
     ahead::WaitProgress,
-    caught::{FAILED, caught},
+    caught::{FAILED, catch_panic},
     ended::EndCause,
 };
 use crate::session::{evidence::LockValidity, link::ZkClient, live::ActiveSession};
@@ -57,45 +57,45 @@ pub async fn serve<L: ZkClient>(live: Rc<ActiveSession<L>>, request: StrictReque
     let mut caller = StrictWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {
         keys if keys.iter().any(|(_, site)| site.permits().is_some()) => {
-            of_permits(&live, keys, mode, delay).await.map(StrictNodes::Permit)
+            begin_semaphore(&live, keys, mode, delay).await.map(StrictNodes::Permit)
         }
         [(key, LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path })] => {
             ExclusiveNode::begin(&live, key, path).await.map(StrictNodes::ExclusiveNode)
         }
         [(key, site)] => {
-            Attempt::begin(&live, key, site, mode).await.map(|one| StrictNodes::Single(one.delayed(delay)))
+            Attempt::begin(&live, key, site, mode).await.map(|one| StrictNodes::Single(one.with_delay(delay)))
         }
-        keys => SetAttempt::begin(&live, keys, mode).await.map(|set| StrictNodes::Set(set.delayed(delay))),
+        keys => SetAttempt::begin(&live, keys, mode).await.map(|set| StrictNodes::Set(set.with_delay(delay))),
     };
     let nodes = match begun {
         Ok(nodes) => nodes,
-        Err(why) => return drop(caller.tell(Err(why))),
+        Err(why) => return drop(caller.reply(Err(why))),
     };
     let asked = live.clock.now();
-    match caught(nodes.acquire(&mut caller)).await {
+    match catch_panic(nodes.acquire(&mut caller)).await {
         Some(Ok(grant)) => {
-            live.metrics.lock_granted(live.clock.now().since(asked));
+            live.metrics.record_grant(live.clock.now().since(asked));
             let (over, ended) = oneshot::channel();
-            let evidence = grant.evidence.clone();
-            if caller.tell(Ok(StrictGrant { grant, over })).is_ok() {
-                live.metrics.tenure_ended(nodes.hold(&live, &evidence, ended).await);
+            let evidence = grant.validity.clone();
+            if caller.reply(Ok(StrictGrant { grant, over })).is_ok() {
+                live.metrics.record_tenure_end(nodes.hold(&live, &evidence, ended).await);
             } else {
                 // The grant came back unused, so nothing was sent under it.
-                nodes.all_known();
+                nodes.mark_all_known();
             }
         }
         Some(Err(LockAttemptError::CallerGone)) => debug!("caller gone while waiting for its lock"),
-        Some(Err(LockAttemptError::NotGranted(why))) => drop(caller.tell(Err(why))),
-        None => drop(caller.tell(Err(GrantError::Service(FAILED.into())))),
+        Some(Err(LockAttemptError::NotGranted(why))) => drop(caller.reply(Err(why))),
+        None => drop(caller.reply(Err(GrantError::Service(FAILED.into())))),
     }
-    while caught(nodes.clear()).await.is_none() {
+    while catch_panic(nodes.clear()).await.is_none() {
         sleep(REFUSED_PAUSE).await;
     }
     drop(places);
 }
 
 /// An attempt at a permit of one key.
-async fn of_permits<L: ZkClient>(
+async fn begin_semaphore<L: ZkClient>(
     live: &Rc<ActiveSession<L>>,
     keys: &[(ResourceKey, LockSite)],
     mode: Mode,
@@ -128,10 +128,10 @@ impl<L: ZkClient> StrictNodes<L> {
     }
 
     /// All requests that were sent under the nodes are over.
-    fn all_known(&self) {
+    fn mark_all_known(&self) {
         match self {
-            Self::Single(attempt) => attempt.all_known(),
-            Self::Set(attempt) => attempt.all_known(),
+            Self::Single(attempt) => attempt.mark_all_known(),
+            Self::Set(attempt) => attempt.mark_all_known(),
             // These locks keep no grant record.
             Self::ExclusiveNode(_) | Self::Permit(_) => {}
         }
@@ -156,13 +156,13 @@ impl<L: ZkClient> StrictNodes<L> {
     ) -> EndCause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
-            warn!(path = live.paths.shown(path), "lock node removed by somebody else");
+            warn!(path = live.paths.display_path(path), "lock node removed by somebody else");
             taken.set(true);
             evidence.revoke();
         };
         let watching = async {
             loop {
-                match caught(self.watch_own(&gone)).await {
+                match catch_panic(self.watch_own_nodes(&gone)).await {
                     Some(never) => match never {},
                     None => sleep(REFUSED_PAUSE).await,
                 }
@@ -173,33 +173,33 @@ impl<L: ZkClient> StrictNodes<L> {
             () = watching => unreachable!("it watches for as long as it is polled"),
         };
         if known {
-            self.all_known();
+            self.mark_all_known();
         }
         match known {
             _ if taken.get() => EndCause::TakenAway,
-            _ if live.over.is_cancelled() => EndCause::Session,
+            _ if live.ended.is_cancelled() => EndCause::Session,
             true => EndCause::Request,
             false => EndCause::Retired,
         }
     }
 
     /// Tells when a stranger has removed a node of ours. Most requests are over before the first watch is set.
-    async fn watch_own(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
+    async fn watch_own_nodes(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
         sleep(WATCH_AFTER).await;
         let candidates = match self {
             Self::Single(attempt) => std::slice::from_ref(&attempt.candidate),
             Self::Set(attempt) => attempt.candidates(),
             Self::ExclusiveNode(attempt) => {
-                attempt.watch_own(gone).await;
+                attempt.watch_own_node(gone).await;
                 return std::future::pending().await;
             }
             Self::Permit(attempt) => {
-                attempt.watch_own(gone).await;
+                attempt.watch_own_nodes(gone).await;
                 return std::future::pending().await;
             }
         };
         // All nodes of a set have one session, so a single missing node was removed by a stranger.
-        join_all(candidates.iter().map(|candidate| candidate.watch_own(gone))).await;
+        join_all(candidates.iter().map(|candidate| candidate.watch_own_node(gone))).await;
         std::future::pending().await
     }
 }
@@ -218,7 +218,10 @@ struct StrictWaiter {
 
 impl StrictWaiter {
     /// Sends the answer; an error returns it, if the caller has gone.
-    fn tell(&mut self, told: Result<StrictGrant, GrantError>) -> Result<(), Result<StrictGrant, GrantError>> {
+    fn reply(
+        &mut self,
+        told: Result<StrictGrant, GrantError>,
+    ) -> Result<(), Result<StrictGrant, GrantError>> {
         match self.answer.take() {
             Some(answer) => answer.send(told),
             None => Err(told),
@@ -227,31 +230,31 @@ impl StrictWaiter {
 }
 
 impl AttemptObserver for StrictWaiter {
-    fn is_gone(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    async fn gone(&mut self) {
+    async fn closed(&mut self) {
         if let Some(answer) = &mut self.answer {
             answer.closed().await;
         }
     }
 
-    fn behind(&mut self) -> Result<(), LockAttemptError> {
-        self.ahead.holder();
+    fn on_waiting(&mut self) -> Result<(), LockAttemptError> {
+        self.ahead.set_held();
         if self.waits { Ok(()) } else { Err(GrantError::Locked.into()) }
     }
 
-    fn stands_behind(&mut self, nodes: usize) {
-        self.ahead.stands_behind(nodes);
+    fn on_position(&mut self, nodes: usize) {
+        self.ahead.set_nodes_ahead(nodes);
     }
 
-    fn rests(&mut self, until: BootInstant) {
-        self.ahead.delay(until);
+    fn on_delay(&mut self, until: BootInstant) {
+        self.ahead.set_delay(until);
         if !self.waits {
             let rest = until.since(self.clock.now());
             // The attempt goes on without its caller.
-            drop(self.tell(Err(GrantError::Delayed(rest))));
+            drop(self.reply(Err(GrantError::Delayed(rest))));
         }
     }
 }

@@ -118,18 +118,18 @@ pub enum ListOrder {
 
 impl LockManager {
     /// The first of the locks that are asked for.
-    pub fn survey(&self, select: ListFilter<'_>) -> LockListing {
+    pub fn list_locks(&self, select: ListFilter<'_>) -> LockListing {
         let by_key = ListFilter { limit: usize::MAX, ..select };
         match select.order {
-            ListOrder::Key => self.walk(select),
-            ListOrder::Interest => self.walk(by_key).most_interesting(select.limit),
+            ListOrder::Key => self.collect(select),
+            ListOrder::Interest => self.collect(by_key).into_most_interesting(select.limit),
         }
     }
 
-    fn walk(&self, select: ListFilter<'_>) -> LockListing {
+    fn collect(&self, select: ListFilter<'_>) -> LockListing {
         let now = self.clock.now();
         let mut survey = LockListing { locks: Vec::new(), more: false, held: 0, waiting: 0, wanted: 0 };
-        let mut strict = by_key(&self.roll.all());
+        let mut strict = group_by_key(&self.strict_registry.entries());
         let mut slots = self.table.slots(None);
         slots.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let mut slots = slots.into_iter().peekable();
@@ -142,21 +142,21 @@ impl LockManager {
             };
             let slot = slots.next_if(|slot| slot.key == first);
             let requests = strict.remove(&first).unwrap_or_default();
-            survey.count(&first, slot.as_deref(), &requests, select, now);
+            survey.add(&first, slot.as_deref(), &requests, select, now);
         }
     }
 
     /// One key; `None` when nobody here holds or wants it.
-    pub fn look_at(&self, key: &ResourceKey) -> Option<ListedLock> {
+    pub fn lock_info(&self, key: &ResourceKey) -> Option<ListedLock> {
         let requests: Vec<_> =
-            self.roll.all().into_iter().filter(|request| request.keys.contains(key)).collect();
+            self.strict_registry.entries().into_iter().filter(|request| request.keys.contains(key)).collect();
         let slot = self.table.slot(key);
         (slot.is_some() || !requests.is_empty())
-            .then(|| ListedLock::of(key.clone(), slot.as_deref(), &requests, self.clock.now()))
+            .then(|| ListedLock::new(key.clone(), slot.as_deref(), &requests, self.clock.now()))
     }
 }
 
-fn by_key(requests: &[Arc<StrictEntry>]) -> BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> {
+fn group_by_key(requests: &[Arc<StrictEntry>]) -> BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> {
     let mut keys: BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> = BTreeMap::new();
     for request in requests {
         for key in &request.keys {
@@ -167,7 +167,7 @@ fn by_key(requests: &[Arc<StrictEntry>]) -> BTreeMap<ResourceKey, Vec<Arc<Strict
 }
 
 impl LockListing {
-    fn most_interesting(mut self, limit: usize) -> Self {
+    fn into_most_interesting(mut self, limit: usize) -> Self {
         let interest = |lock: &ListedLock| {
             let held = lock.held.iter().map(|held| (held.in_flight > 0, held.since)).max();
             std::cmp::Reverse((lock.line.first().map(|first| first.since), held))
@@ -178,7 +178,7 @@ impl LockListing {
         self
     }
 
-    fn count(
+    fn add(
         &mut self,
         key: &ResourceKey,
         slot: Option<&KeySlot>,
@@ -186,7 +186,7 @@ impl LockListing {
         select: ListFilter<'_>,
         now: BootInstant,
     ) {
-        let lock = ListedLock::of(key.clone(), slot, requests, now);
+        let lock = ListedLock::new(key.clone(), slot, requests, now);
         self.held += usize::from(!lock.held.is_empty());
         self.waiting += lock.waiting;
         self.wanted += usize::from(lock.waiting > 0);
@@ -201,14 +201,19 @@ impl LockListing {
 }
 
 impl ListedLock {
-    fn of(key: ResourceKey, slot: Option<&KeySlot>, requests: &[Arc<StrictEntry>], now: BootInstant) -> Self {
+    fn new(
+        key: ResourceKey,
+        slot: Option<&KeySlot>,
+        requests: &[Arc<StrictEntry>],
+        now: BootInstant,
+    ) -> Self {
         let mut lock = Self { key, held: Vec::new(), line: Vec::new(), waiting: 0, why: None, rest: None };
         let mut elsewhere = false;
         if let Some(slot) = slot {
-            slot.look(|looked| lock.cached(looked, now, &mut elsewhere));
+            slot.inspect(|looked| lock.add_cached(looked, now, &mut elsewhere));
         }
         for request in requests {
-            lock.strict(request, now, &mut elsewhere);
+            lock.add_strict(request, now, &mut elsewhere);
         }
         lock.line.sort_by_key(|waiter| std::cmp::Reverse(waiter.since));
         lock.line.truncate(MAX_WAITERS);
@@ -228,7 +233,7 @@ impl ListedLock {
         lock
     }
 
-    fn cached(&mut self, looked: SlotSnapshot<'_>, now: BootInstant, elsewhere: &mut bool) {
+    fn add_cached(&mut self, looked: SlotSnapshot<'_>, now: BootInstant, elsewhere: &mut bool) {
         self.waiting += looked.waiting.len();
         self.line.extend(looked.waiting.take(MAX_WAITERS).map(|(mode, since, route)| WaiterInfo {
             route: route.clone(),
@@ -245,7 +250,7 @@ impl ListedLock {
                 token: token(credentials, dispatched),
                 keeping: NodeLifetime::Cached,
                 since: now.since(granted),
-                proven: credentials.evidence.holds(now),
+                proven: credentials.validity.is_valid_at(now),
                 nodes: credentials.nodes.clone(),
                 ending: closed,
                 mode,
@@ -255,23 +260,23 @@ impl ListedLock {
         }
     }
 
-    fn strict(&mut self, request: &StrictEntry, now: BootInstant, elsewhere: &mut bool) {
+    fn add_strict(&mut self, request: &StrictEntry, now: BootInstant, elsewhere: &mut bool) {
         let Some((grant, since)) = request.granted.get() else {
             self.waiting += 1;
-            *elsewhere |= request.asking.ahead.is_anything();
-            self.rest = self.rest.max(request.asking.ahead.rest(now));
+            *elsewhere |= request.asking.ahead.is_blocked();
+            self.rest = self.rest.max(request.asking.ahead.remaining_delay(now));
             let since = now.since(request.asking.asked);
             return self.line.push(WaiterInfo { route: request.route.clone(), mode: request.mode, since });
         };
         self.held.push(HeldLockInfo {
             route: Some(request.route.clone()),
             mode: request.mode,
-            token: token(grant, request.dispatched()),
+            token: token(grant, request.last_dispatch()),
             keeping: NodeLifetime::Strict,
             since: now.since(*since),
             in_flight: 1,
             contended: false,
-            proven: grant.evidence.holds(now),
+            proven: grant.validity.is_valid_at(now),
             ending: false,
             nodes: grant.nodes.clone(),
         });

@@ -30,7 +30,7 @@ pub struct GrantGuard {
 /// dispatch names each request.
 pub(super) trait SharedLock: fmt::Debug + Send + Sync {
     /// Whether a started request may be sent for the first time.
-    fn may_begin(&self) -> bool {
+    fn can_start(&self) -> bool {
         true
     }
 
@@ -44,7 +44,7 @@ pub(super) trait SharedLock: fmt::Debug + Send + Sync {
     fn retire(&self);
 
     /// A request is over. `known`: all that it started upstream is over, too.
-    fn ended(self: Arc<Self>, first: u32, known: bool);
+    fn finish(self: Arc<Self>, first: u32, known: bool);
 }
 
 /// Whether the lock node is kept after the request.
@@ -60,17 +60,17 @@ enum NodeRetention {
 #[derive(Debug, Clone)]
 pub struct Dispatch {
     pub token: Token,
-    pub evidence: Arc<dyn SendPermission>,
+    pub validity: Arc<dyn SendPermission>,
 }
 
 impl GrantGuard {
     /// A tenure whose lock node is not kept after its request. `first`: G of the first dispatch, already counted.
-    pub(super) fn of_node(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
+    pub(super) fn for_request(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
         Self::new(grant, first, NodeRetention::Never, lock)
     }
 
     /// A tenure whose lock node is kept for later requests.
-    pub(super) fn of_shared(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
+    pub(super) fn for_cached(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
         Self::new(grant, first, NodeRetention::ForOthers, lock)
     }
 
@@ -81,13 +81,13 @@ impl GrantGuard {
 
     /// The next dispatch, with the next G. `None` when the tenure is closed or its numbers are used up.
     pub fn dispatch(&self) -> Option<Dispatch> {
-        if !self.dispatched.get() && !self.lock.may_begin() {
+        if !self.dispatched.get() && !self.lock.can_start() {
             return None;
         }
         if self.dispatched.replace(true) {
             self.number.set(self.lock.next_number(self.first)?);
         }
-        Some(Dispatch { token: self.token()?, evidence: self.grant.evidence.clone() })
+        Some(Dispatch { token: self.token()?, validity: self.grant.validity.clone() })
     }
 
     /// Paths of the lock nodes.
@@ -114,7 +114,7 @@ impl GrantGuard {
     }
 
     /// Says that nothing goes on upstream: the request was answered in full, or never left.
-    pub fn known(&self) {
+    pub fn mark_settled(&self) {
         self.known.set(true);
     }
 
@@ -124,26 +124,26 @@ impl GrantGuard {
         self.lock.retire();
     }
 
-    pub fn evidence(&self) -> &LockValidity {
-        &self.grant.evidence
+    pub fn validity(&self) -> &LockValidity {
+        &self.grant.validity
     }
 
-    pub(super) fn shared_evidence(&self) -> Arc<LockValidity> {
-        self.grant.evidence.clone()
+    pub(super) fn shared_validity(&self) -> Arc<LockValidity> {
+        self.grant.validity.clone()
     }
 
     /// The ZooKeeper session that the lock is of.
     pub fn session(&self) -> i64 {
-        self.grant.evidence.session()
+        self.grant.validity.session()
     }
 
     /// The evidence, for the code that writes bytes under it.
     pub fn permission(&self) -> &dyn SendPermission {
-        &*self.grant.evidence
+        &*self.grant.validity
     }
 
     /// Whether another request of this gateway has used the tenure before.
-    pub fn follows_another(&self) -> bool {
+    pub fn is_reused(&self) -> bool {
         self.kept == NodeRetention::ForOthers && self.number.get() > 1
     }
 
@@ -156,6 +156,6 @@ impl GrantGuard {
 impl Drop for GrantGuard {
     fn drop(&mut self) {
         let known = self.known.get() || !self.dispatched.get();
-        self.lock.clone().ended(self.first, known);
+        self.lock.clone().finish(self.first, known);
     }
 }

@@ -105,17 +105,17 @@ impl<C> HeldLock<C> {
     }
 
     /// G for one more dispatch of a request in flight, named by the G of its first one. `None`: nothing more is sent.
-    pub(super) fn again(&mut self, first: u32) -> Option<u32> {
+    pub(super) fn next_dispatch(&mut self, first: u32) -> Option<u32> {
         let number = self.next_number()?;
-        self.chains.sent_again(first, number);
+        self.chains.record_dispatch(first, number);
         Some(number)
     }
 
     /// A request in flight is over.
-    pub(super) fn ended(&mut self, first: u32, now: BootInstant) {
+    pub(super) fn finish(&mut self, first: u32, now: BootInstant) {
         self.in_flight -= 1;
         self.chains.end(first);
-        debug_assert_eq!(self.chains.are_over(), self.in_flight == 0, "each of them is in one chain");
+        debug_assert_eq!(self.chains.is_empty(), self.in_flight == 0, "each of them is in one chain");
         if self.in_flight == 0 {
             self.idle_since = now;
         }
@@ -129,7 +129,7 @@ impl<C> HeldLock<C> {
         Some(self.dispatched)
     }
 
-    pub(super) fn glimpse(&self) -> HeldLockView<'_, C> {
+    pub(super) fn view(&self) -> HeldLockView<'_, C> {
         HeldLockView {
             credentials: &self.credentials,
             mode: self.mode,

@@ -78,7 +78,7 @@ impl HolderCache {
 
     /// No gateway answers there, so no request is sent that way for a while, whatever ZooKeeper says. A dead gateway
     /// keeps its keys until its session is over, and each request would find that out anew.
-    pub fn shut(&self, way: &HolderRoute, now: BootInstant) {
+    pub fn mark_unreachable(&self, way: &HolderRoute, now: BootInstant) {
         let mut shut = unpoisoned(&self.shut);
         shut.retain(|(known, since)| known != way && now.since(*since) < UNREACHABLE_TTL);
         if shut.len() >= MAX_UNREACHABLE {
@@ -91,14 +91,14 @@ impl HolderCache {
         }
     }
 
-    pub fn is_shut(&self, way: &HolderRoute, now: BootInstant) -> bool {
+    pub fn is_unreachable(&self, way: &HolderRoute, now: BootInstant) -> bool {
         unpoisoned(&self.shut)
             .iter()
             .any(|(known, since)| known == way && now.since(*since) < UNREACHABLE_TTL)
     }
 
     /// The key is held here.
-    pub fn is_here(&self, key: &ResourceKey) {
+    pub fn remove(&self, key: &ResourceKey) {
         self.shard(key).remove(key);
     }
 
@@ -124,9 +124,14 @@ mod tests {
         KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
     }
 
-    fn way() -> HolderRoute {
+    fn holder_route() -> HolderRoute {
         let pass = PeerSecret::new(&SystemRandomness);
-        HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address: "gw-2:9910".into(), pass }
+        HolderRoute {
+            gateway: "gw-2".into(),
+            member: "gw-2-02".into(),
+            address: "gw-2:9910".into(),
+            secret: pass,
+        }
     }
 
     fn millis(millis: u64) -> BootInstant {
@@ -135,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_way_is_known_until_no_answer_came_from_there_for_a_second() {
-        let (ways, key, way) = (HolderCache::default(), key("one"), way());
+        let (ways, key, way) = (HolderCache::default(), key("one"), holder_route());
         ways.learn(&key, &way, millis(0));
         assert_eq!(ways.find(&key, millis(900)), Some(way.clone()));
         assert_eq!(ways.find(&key, millis(1000)), None, "asking is no answer");
@@ -148,7 +153,7 @@ mod tests {
 
     #[test]
     fn who_finds_a_way_closed_does_not_forget_a_newer_one() {
-        let (ways, key, old, new) = (HolderCache::default(), key("one"), way(), way());
+        let (ways, key, old, new) = (HolderCache::default(), key("one"), holder_route(), holder_route());
         ways.learn(&key, &old, millis(0));
         ways.learn(&key, &new, millis(1));
         ways.forget(&key, &old);
@@ -159,38 +164,38 @@ mod tests {
 
     #[test]
     fn a_way_without_an_answer_is_shut_for_all_keys_and_not_for_ever() {
-        let (ways, dead, good) = (HolderCache::default(), way(), way());
+        let (ways, dead, good) = (HolderCache::default(), holder_route(), holder_route());
         let [one, two, three] = ["one", "two", "three"].map(key);
         ways.learn(&one, &dead, millis(0));
         ways.learn(&two, &dead, millis(0));
         ways.learn(&three, &good, millis(0));
-        ways.shut(&dead, millis(100));
+        ways.mark_unreachable(&dead, millis(100));
         let found = [&one, &two, &three].map(|key| ways.find(key, millis(101)));
         assert_eq!(found, [None, None, Some(good.clone())]);
-        assert!(ways.is_shut(&dead, millis(5099)) && !ways.is_shut(&dead, millis(5100)));
-        assert!(!ways.is_shut(&good, millis(101)), "another pass is another process");
+        assert!(ways.is_unreachable(&dead, millis(5099)) && !ways.is_unreachable(&dead, millis(5100)));
+        assert!(!ways.is_unreachable(&good, millis(101)), "another pass is another process");
     }
 
     #[test]
     fn how_many_ways_are_known_to_be_shut_is_bounded_and_the_oldest_opens_first() {
         let ways = HolderCache::default();
-        let dead: Vec<_> = (0..=MAX_UNREACHABLE).map(|_| way()).collect();
-        dead.iter().for_each(|way| ways.shut(way, millis(0)));
-        assert_eq!(dead.iter().filter(|way| ways.is_shut(way, millis(1))).count(), MAX_UNREACHABLE);
-        assert!(!ways.is_shut(&dead[0], millis(1)));
+        let dead: Vec<_> = (0..=MAX_UNREACHABLE).map(|_| holder_route()).collect();
+        dead.iter().for_each(|way| ways.mark_unreachable(way, millis(0)));
+        assert_eq!(dead.iter().filter(|way| ways.is_unreachable(way, millis(1))).count(), MAX_UNREACHABLE);
+        assert!(!ways.is_unreachable(&dead[0], millis(1)));
     }
 
     #[test]
     fn a_key_that_is_held_here_leads_nowhere_else() {
         let (ways, key) = (HolderCache::default(), key("one"));
-        ways.learn(&key, &way(), millis(0));
-        ways.is_here(&key);
+        ways.learn(&key, &holder_route(), millis(0));
+        ways.remove(&key);
         assert_eq!(ways.find(&key, millis(1)), None);
     }
 
     #[test]
     fn what_is_remembered_is_bounded_and_room_is_made_by_what_is_not_used() {
-        let (ways, way) = (HolderCache::default(), way());
+        let (ways, way) = (HolderCache::default(), holder_route());
         let keys: Vec<_> =
             (0..2 * SHARDS * MAX_KEYS_PER_SHARD).map(|number| key(&format!("key-{number}"))).collect();
         let known = |now| keys.iter().filter(|key| ways.find(key, now).is_some()).count();

@@ -49,7 +49,7 @@ impl LockRequest<'_> {
         CapacityLimits { hold, wait: self.queue }
     }
 
-    pub(super) fn locks(&self) -> Vec<(ResourceKey, LockSite)> {
+    pub(super) fn keyed_sites(&self) -> Vec<(ResourceKey, LockSite)> {
         self.keys.iter().enumerate().map(|(at, key)| (key.clone(), self.site(at))).collect()
     }
 }

@@ -62,7 +62,7 @@ fn rows(heading: &str) -> Vec<FieldRow> {
     table.map(row).collect()
 }
 
-fn asked(texts: &[&str], kind: FileKind) -> BTreeMap<String, Asked> {
+fn recorded_fields(texts: &[&str], kind: FileKind) -> BTreeMap<String, Asked> {
     take();
     for text in texts {
         match kind {
@@ -83,7 +83,7 @@ fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &
 }
 
 fn compare(texts: &[&str], kind: FileKind, sections: &[(&str, &'static str)], elsewhere: &[&str]) {
-    let asked = asked(texts, kind);
+    let asked = recorded_fields(texts, kind);
     let mut wanted: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut mappings: BTreeSet<(&str, String)> = BTreeSet::new();
     for (place, fields) in &asked {

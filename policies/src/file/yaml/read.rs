@@ -10,7 +10,7 @@ use serde_saphyr::{
 use super::{
     document::{MappingKey, Node, NodeValue, Scalar},
     events::{RawValue, place},
-    slips::refused,
+    slips::to_diagnostic,
 };
 use crate::{
     diagnose::{Code, Diagnostic, SourceSpan},
@@ -36,9 +36,9 @@ pub(in crate::file) fn parse(text: &str, environment: &Environment, faults: &Dia
         return None;
     }
     match serde_saphyr::from_str_with_options::<Spanned<RawValue>>(text, options()) {
-        Ok(raw) => Some(NodeReader { text, filling: EnvExpander::of(environment), faults }.node(raw)),
+        Ok(raw) => Some(NodeReader { text, filling: EnvExpander::new(environment), faults }.node(raw)),
         Err(error) => {
-            faults.push(refused(&error, text));
+            faults.push(to_diagnostic(&error, text));
             None
         }
     }
@@ -69,8 +69,8 @@ impl NodeReader<'_> {
                 let text = text.unwrap_or_else(|| source.to_owned());
                 // Places inside an alias belong to the line of its anchor.
                 let here = raw.defined == raw.referenced;
-                let verbatim = here.then(|| quotes(source, &text)).flatten();
-                self.filled(Scalar { text, place, verbatim })
+                let verbatim = here.then(|| quote_width(source, &text)).flatten();
+                self.expand_scalar(Scalar { text, place, verbatim })
             }
             RawValue::List(items) => NodeValue::List(items.into_iter().map(|item| self.node(item)).collect()),
             RawValue::Mapping(entries) => NodeValue::Mapping(self.entries(entries)),
@@ -80,7 +80,7 @@ impl NodeReader<'_> {
 
     /// The name of a field; `None` where the value cannot be a name. Variables of the environment are not replaced in
     /// names.
-    fn word(&self, key: Spanned<RawValue>) -> Option<String> {
+    fn key_text(&self, key: Spanned<RawValue>) -> Option<String> {
         let source = self.source(&key.defined);
         match key.value {
             RawValue::Scalar(text) => Some(text.unwrap_or_else(|| source.to_owned())),
@@ -93,8 +93,8 @@ impl NodeReader<'_> {
         place(&raw.referenced, first_line.chars().count().max(1))
     }
 
-    fn filled(&self, scalar: Scalar) -> NodeValue {
-        match self.filling.filled(&scalar.text) {
+    fn expand_scalar(&self, scalar: Scalar) -> NodeValue {
+        match self.filling.expand(&scalar.text) {
             Ok(Cow::Borrowed(_)) => NodeValue::Scalar(scalar),
             // Parts of an expanded text stand nowhere in the file.
             Ok(Cow::Owned(text)) => NodeValue::Scalar(Scalar { text, verbatim: None, ..scalar }),
@@ -109,10 +109,10 @@ impl NodeReader<'_> {
         let (mut seen, mut entries) = (HashSet::new(), Vec::new());
         for (key, value) in raw {
             let (place, value) = (self.place(&key), self.node(value));
-            let Some(text) = self.word(key) else {
+            let Some(text) = self.key_text(key) else {
                 let message = "the name of a field is a single word";
                 let remedy = "write the name as one word, followed by `: `; a value in braces needs quotes";
-                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place).remedy(remedy));
+                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place).with_remedy(remedy));
                 continue;
             };
             if seen.insert(text.clone()) {
@@ -120,7 +120,8 @@ impl NodeReader<'_> {
             } else {
                 let message = format!("`{text}` is there twice");
                 let remedy = "leave one of the two out, or make one of both";
-                self.faults.push(Diagnostic::new(Code::DuplicateField, message).at(place).remedy(remedy));
+                self.faults
+                    .push(Diagnostic::new(Code::DuplicateField, message).at(place).with_remedy(remedy));
             }
         }
         entries
@@ -139,7 +140,7 @@ impl NodeReader<'_> {
 }
 
 /// How many quotes stand before the text; `None` where the file spells the text in another way.
-fn quotes(source: &str, text: &str) -> Option<usize> {
+fn quote_width(source: &str, text: &str) -> Option<usize> {
     let unquoted = || source.get(1..source.len().checked_sub(1)?);
     match () {
         () if source == text => Some(0),

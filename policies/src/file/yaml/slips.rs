@@ -6,20 +6,20 @@ use serde_saphyr::{Error, Location};
 use super::events::place;
 use crate::diagnose::{Code, Diagnostic, SourceSpan};
 
-pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {
+pub(super) fn to_diagnostic(error: &Error, text: &str) -> Diagnostic {
     let diagnostic = match error {
-        Error::AliasError { error, .. } => refused(error, text),
+        Error::AliasError { error, .. } => to_diagnostic(error, text),
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayCounterOverflow { .. } => {
             Diagnostic::new(Code::TooMuch, "the file is deeper or more repetitive than any policy")
-                .remedy("write out what the aliases stand for, or make several policies of it")
+                .with_remedy("write out what the aliases stand for, or make several policies of it")
         }
         Error::MultipleDocuments { .. } => {
             Diagnostic::new(Code::Syntax, "a policy is one YAML document, and here begins a second one")
-                .remedy("move what follows into a file of its own, or leave the `---` out")
+                .with_remedy("move what follows into a file of its own, or leave the `---` out")
         }
         other => {
             let message = other.to_string();
@@ -30,22 +30,22 @@ pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {
                 other => other,
             };
             let diagnostic = Diagnostic::new(Code::Syntax, format!("the file is not YAML: {message}"));
-            match slip(message) {
-                Some(remedy) => diagnostic.remedy(remedy),
+            match common_mistake(message) {
+                Some(remedy) => diagnostic.with_remedy(remedy),
                 None => diagnostic,
             }
         }
     };
     let at = error.location().filter(|location| *location != Location::UNKNOWN);
     let Some(at) = at.map(|location| place(&location, 1)) else { return diagnostic };
-    match culprit(text, at) {
-        Some((culprit, remedy)) => diagnostic.at(culprit).remedy(remedy),
+    match find_culprit(text, at) {
+        Some((culprit, remedy)) => diagnostic.at(culprit).with_remedy(remedy),
         None => diagnostic.at(at),
     }
 }
 
 /// The place of the mistake, if it is not where the parser stopped, and the remedy.
-fn culprit(text: &str, at: SourceSpan) -> Option<(SourceSpan, &'static str)> {
+fn find_culprit(text: &str, at: SourceSpan) -> Option<(SourceSpan, &'static str)> {
     let indented_by_tab = |line: &str| {
         let indentation = line.len() - line.trim_start().len();
         line[..indentation].find('\t').filter(|_| indentation < line.len())
@@ -84,7 +84,7 @@ fn has_open_quote(line: &str) -> bool {
 }
 
 /// The most frequent cause of a message of the parser.
-fn slip(message: &str) -> Option<&'static str> {
+fn common_mistake(message: &str) -> Option<&'static str> {
     const SLIPS: [(&str, &str); 9] = [
         ("within itself", "write its fields out where the alias stands"),
         ("tabs disallowed", TABS),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     key::{json::BodyValues, query::BAD_ESCAPE},
-    spelling::are_alike,
+    spelling::same_field,
 };
 
 /// A request in which every source has the value of `name` for the variable `name`.
@@ -26,7 +26,7 @@ impl RequestValues for TestRequest {
         self.query.as_deref()
     }
     fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
-        if self.headers.iter().any(|(key, _)| key != name && are_alike(key, name)) {
+        if self.headers.iter().any(|(key, _)| key != name && same_field(key, name)) {
             return HeaderField::Respelled;
         }
         let mut lines = self.headers.iter().filter(|(key, _)| key == name);

@@ -46,7 +46,7 @@ fn set(keys: &[impl AsRef<str>]) -> Fence {
 }
 
 fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, KeyError> {
-    let body = fence.body(&JSON, body.as_bytes()).expect("JSON");
+    let body = fence.parse_body(&JSON, body.as_bytes()).expect("JSON");
     let keys = fence.expand_all(&TestRequest(&body))?;
     Ok(keys.iter().map(ToString::to_string).collect())
 }
@@ -88,10 +88,10 @@ fn the_body_is_read_for_the_name_of_an_operation_too() {
     };
     let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..set(&["{host}"]) };
     assert!(fence.reads_body());
-    let body = fence.body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
-    let operation = fence.once("POST").expect("operations").expand(&TestRequest(&body));
+    let body = fence.parse_body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
+    let operation = fence.once_rule("POST").expect("operations").operation_name(&TestRequest(&body));
     assert_eq!(operation, Ok(Some(OperationName { name: "7".into(), principal: "x".into() })));
-    assert!(fence.once("GET").is_none());
+    assert!(fence.once_rule("GET").is_none());
 }
 
 #[test]

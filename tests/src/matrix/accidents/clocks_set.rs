@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use super::AccidentResult;
 use crate::{
     matrix::{laboratory::RunEnvironment, level::LONG},
-    patience::patiently,
+    patience::wait_until,
 };
 
 /// The wall clock of the first gateway is an hour ahead, then an hour behind, then right. The guard refuses tickets of
@@ -15,16 +15,16 @@ use crate::{
 pub fn wall(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const HOUR: i64 = 3600;
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        lab.strikes(0);
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident(0);
         for seconds in [HOUR, -HOUR] {
             let before = refused(lab).await;
             clock(lab).set_wall(seconds);
             if !lab.guards.is_empty() {
                 let seen = async { while refused(lab).await <= before {} };
-                patiently("a ticket of another time to be refused", seen, || seconds).await;
+                wait_until("a ticket of another time to be refused", seen, || seconds).await;
             } else {
-                lab.each_serves(20).await;
+                lab.wait_all_serving(20).await;
             }
         }
         clock(lab).set_wall(0);
@@ -35,7 +35,7 @@ pub fn wall(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 async fn refused(lab: &RunEnvironment) -> f64 {
     let mut count = 0.0;
     for guard in &lab.guards {
-        count += guard.decided("ticket-invalid").await + guard.decided("ticket-expired").await;
+        count += guard.decision_count("ticket-invalid").await + guard.decision_count("ticket-expired").await;
     }
     count
 }
@@ -44,12 +44,12 @@ async fn refused(lab: &RunEnvironment) -> f64 {
 /// gateway has to notice.
 pub fn slept(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        let from = lab.strikes(0);
-        clock(lab).has_slept(Duration::from_secs(60));
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident(0);
+        clock(lab).add_sleep(Duration::from_secs(60));
         let gateway = lab.stations[0].gateway();
-        gateway.says("that it has slept", |line| line.message().starts_with("process.paused")).await;
-        gateway.becomes_ready().await;
+        gateway.wait_line("that it has slept", |line| line.message().starts_with("process.paused")).await;
+        gateway.wait_ready().await;
         Ok(from)
     })
 }

@@ -14,13 +14,13 @@ pub fn crowd_leaves(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const STAY: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(600);
     const WORK: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(60);
     Box::pin(async move {
-        let path = lab.at_work(0, LONG).await.path().to_owned();
-        let from = lab.strikes_all();
+        let path = lab.wait_at_work(0, LONG).await.path().to_owned();
+        let from = lab.mark_accident_everywhere();
         for n in 0..CLIENTS {
             let (stay, work) = (lab.dice.within(&STAY), lab.dice.within(&WORK));
             let other = lab.some_path();
             let path = if n % 2 == 0 { &path } else { &other };
-            lab.clients.sends_for(stay, n % lab.stations.len(), path, work);
+            lab.clients.send_with_patience(stay, n % lab.stations.len(), path, work);
             sleep(lab.dice.within(&(Duration::ZERO..STAY.end / 20))).await;
         }
         sleep(STAY.end).await;

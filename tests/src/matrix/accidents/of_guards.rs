@@ -15,10 +15,10 @@ use crate::matrix::{
 /// A guard dies while the service works for it, and is started again at once.
 pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        let from = lab.strikes_all();
-        let launch = lab.guard_dies(0).await;
-        lab.guard_starts(0, &launch).await;
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident_everywhere();
+        let launch = lab.kill_guard(0).await;
+        lab.start_guard(0, &launch).await;
         Ok(from)
     })
 }
@@ -26,8 +26,8 @@ pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 /// The guard stands still for longer than any execution that it has admitted may take.
 pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        lab.strikes_all();
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident_everywhere();
         lab.guards[0].signal(Signal::STOP);
         sleep(MAX_EXECUTION + lab.apparatus.session).await;
         lab.guards[0].signal(Signal::CONT);

@@ -10,10 +10,10 @@ use crate::matrix::{laboratory::RunEnvironment, level::LONG};
 /// The gateway stands still for two session timeouts, with requests under way and others in its line.
 pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        let from = lab.strikes(0);
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident(0);
         lab.stations[0].signal(Signal::STOP);
-        lab.sessions_end().await;
+        lab.wait_sessions_end().await;
         lab.stations[0].signal(Signal::CONT);
         Ok(from)
     })
@@ -25,13 +25,13 @@ pub fn pause_before_the_write(lab: &mut RunEnvironment) -> BoxFuture<'_, Acciden
     Box::pin(async move {
         let pause = 2 * lab.apparatus.session + lab.apparatus.session / 2;
         let late = &mut lab.stations[0];
-        late.stops().await;
+        late.stop().await;
         let launch = late.launch().failpoint("after_proof_check", &format!("1*sleep({})", pause.as_millis()));
-        late.starts(launch).await;
-        late.gateway().stands_at("after_proof_check").await;
-        let from = lab.strikes(0);
+        late.start(launch).await;
+        late.gateway().wait_at_failpoint("after_proof_check").await;
+        let from = lab.mark_accident(0);
         lab.stations[0].signal(Signal::STOP);
-        lab.sessions_end().await;
+        lab.wait_sessions_end().await;
         lab.stations[0].signal(Signal::CONT);
         // The gateway has time to send its late write now.
         sleep(lab.apparatus.session / 2).await;
@@ -42,19 +42,19 @@ pub fn pause_before_the_write(lab: &mut RunEnvironment) -> BoxFuture<'_, Acciden
 /// The gateway dies with requests under way, and comes back some time after its session is over.
 pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        let from = lab.strikes(0);
-        lab.stations[0].dies().await;
-        lab.sessions_end().await;
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident(0);
+        lab.stations[0].kill().await;
+        lab.wait_sessions_end().await;
         let launch = lab.stations[0].launch();
-        lab.stations[0].starts(launch).await;
+        lab.stations[0].start(launch).await;
         Ok(from)
     })
 }
 
 /// Nothing passes between it and ZooKeeper for two sessions.
 pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
-    cut(lab, |lab| lab.stations[0].is_cut())
+    cut(lab, |lab| lab.stations[0].cut())
 }
 
 /// ZooKeeper gets the requests of the gateway, and the gateway gets no answers.
@@ -69,11 +69,11 @@ pub fn mute(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 
 fn cut(lab: &mut RunEnvironment, cuts: fn(&RunEnvironment)) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        let from = lab.strikes(0);
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident(0);
         cuts(lab);
-        lab.sessions_end().await;
-        lab.stations[0].is_mended();
+        lab.wait_sessions_end().await;
+        lab.stations[0].mend();
         Ok(from)
     })
 }

@@ -12,20 +12,20 @@ use super::AccidentResult;
 use crate::{
     ensemble::SERVERS,
     gateway::PolicyFile,
-    guarded::operator,
+    guarded::run_operator,
     matrix::{laboratory::RunEnvironment, level::LONG},
 };
 
 /// The leader dies, and comes back later.
 pub fn leader_dies(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
+        lab.wait_at_work(0, LONG).await;
         let leader = lab.ensemble.leader().await;
-        let from = lab.strikes_all();
+        let from = lab.mark_accident_everywhere();
         lab.ensemble.kill(leader);
         sleep(2 * lab.apparatus.session).await;
         lab.ensemble.launch(leader);
-        lab.ensemble.serves().await;
+        lab.ensemble.wait_serving().await;
         Ok(from)
     })
 }
@@ -33,14 +33,14 @@ pub fn leader_dies(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 /// Two of three servers stand still for 20 s. During that time no key is granted or handed over.
 pub fn majority_is_away(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
+        lab.wait_at_work(0, LONG).await;
         let away = [lab.ensemble.leader().await, lab.ensemble.follower().await];
-        lab.strikes_all();
+        lab.mark_accident_everywhere();
         away.into_iter().for_each(|server| lab.ensemble.freeze(server));
         sleep(Duration::from_secs(20)).await;
         away.into_iter().for_each(|server| lab.ensemble.thaw(server));
         let back = Instant::now();
-        lab.ensemble.serves().await;
+        lab.ensemble.wait_serving().await;
         Ok(back)
     })
 }
@@ -51,8 +51,8 @@ pub fn servers_stutter(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult
     const STILL: Range<Duration> = Duration::from_millis(100)..Duration::from_millis(900);
     const BETWEEN: Range<Duration> = Duration::from_millis(100)..Duration::from_millis(500);
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        lab.strikes_all();
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident_everywhere();
         for _ in 0..TIMES {
             let server = lab.dice.index(SERVERS);
             lab.ensemble.freeze(server);
@@ -61,7 +61,7 @@ pub fn servers_stutter(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult
             sleep(lab.dice.within(&BETWEEN)).await;
         }
         let over = Instant::now();
-        lab.ensemble.serves().await;
+        lab.ensemble.wait_serving().await;
         Ok(over)
     })
 }
@@ -70,20 +70,20 @@ pub fn servers_stutter(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult
 /// tokens.
 pub fn wiped(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        lab.strikes_all();
-        lab.ensemble.is_wiped().await;
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident_everywhere();
+        lab.ensemble.wipe().await;
         for station in &lab.stations {
-            station.gateway().series_reaches("fencegate_zk_rolled_back", &[], 1.0).await;
+            station.gateway().wait_series_at_least("fencegate_zk_rolled_back", &[], 1.0).await;
         }
         let highest = {
             let log = lab.guarded.site.origin.log();
             let numbers = log.records.iter().filter_map(|record| Some(record.token()?.number()));
             numbers.max().unwrap_or_default().to_string()
         };
-        let file = PolicyFile::of(&lab.stations[0].policy);
+        let file = PolicyFile::new(&lab.stations[0].policy);
         let name = lab.guarded.ensemble.clone();
-        operator(&["era", "init", "-c", &file, "--at-least", &highest, "--installation", &name]).await;
+        run_operator(&["era", "init", "-c", &file, "--at-least", &highest, "--installation", &name]).await;
         Ok(Instant::now())
     })
 }

@@ -21,9 +21,9 @@ pub fn breaks(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 8;
     Box::pin(async move {
         let origin = &lab.guarded.site.origin;
-        origin.meets([AccountFault::Hangs(HANGS)]);
-        origin.meets((0..TIMES).map(|_| *lab.dice.one_of(&KINDS)));
-        while origin.mishaps_left() > 0 {
+        origin.queue_faults([AccountFault::Hangs(HANGS)]);
+        origin.queue_faults((0..TIMES).map(|_| *lab.dice.one_of(&KINDS)));
+        while origin.faults_left() > 0 {
             // Each request takes one mishap away, and no event says when.
             sleep(Duration::from_millis(20)).await;
         }
@@ -36,12 +36,12 @@ pub fn breaks(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 /// Nothing passes between the first gateway and the service, or its guard, and nobody is told; then connections break.
 pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
-        lab.at_work(0, LONG).await;
-        lab.strikes(0);
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident(0);
         let way = lab.stations[0].way.as_ref().expect("a way that can be cut");
-        way.silent(true);
+        way.set_silent(true);
         sleep(3 * lab.apparatus.session).await;
-        way.silent(false);
+        way.set_silent(false);
         Ok(Instant::now())
     })
 }

@@ -15,8 +15,8 @@ use crate::{
 pub fn node_deleted(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let tree = lab.tree().await;
-        let record = lab.at_work(0, LONG).await;
-        let from = lab.strikes(0);
+        let record = lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident(0);
         let parent = format!("/{}/", record.key().unwrap_or_default().replace('/', "%2F"));
         let mut line: Vec<String> = tree.locks().await;
         line.retain(|node| node.contains(&parent));
@@ -36,11 +36,11 @@ pub fn answers_eaten(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> 
         let from = Instant::now();
         for operation in [LockOperation::Create, LockOperation::Delete, LockOperation::Create] {
             for link in &lab.stations[0].links {
-                let sprung = link.trap(operation, OperationFault::AnswerLost);
-                if timeout(UNUSED, sprung.happened()).await.is_ok() {
+                let sprung = link.intercept(operation, OperationFault::AnswerLost);
+                if timeout(UNUSED, sprung.wait()).await.is_ok() {
                     lab.hit += 1;
                 } else {
-                    link.untrap();
+                    link.clear_intercept();
                 }
             }
         }

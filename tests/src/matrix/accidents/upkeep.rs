@@ -17,8 +17,8 @@ pub fn reloads(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 4;
     Box::pin(async move {
         let from = Instant::now();
-        lab.at_work(0, LONG).await;
-        lab.strikes_all();
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident_everywhere();
         for _ in 0..TIMES {
             for station in &lab.stations {
                 let strict = station.policy.clone().with("/defaults/hold", json!({"mode": "strict"}));
@@ -29,7 +29,7 @@ pub fn reloads(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
                     assert_eq!(code == Some(0), valid, "{said}");
                 }
             }
-            lab.each_serves(10).await;
+            lab.wait_all_serving(10).await;
         }
         Ok(from)
     })
@@ -40,19 +40,19 @@ pub fn rolls(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 3;
     Box::pin(async move {
         let from = Instant::now();
-        lab.at_work(0, LONG).await;
-        lab.strikes_all();
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident_everywhere();
         for round in 0..TIMES {
             for station in &mut lab.stations {
                 let policy = station.policy.clone().with("/name", format!("{}-{round}", station.name));
-                let next = GatewayLaunch::new(&policy).beside().start().await;
-                next.becomes_ready().await;
+                let next = GatewayLaunch::new(&policy).with_shared_address().start().await;
+                next.wait_ready().await;
                 let before = station.running.replace(next).expect("a gateway that runs");
                 before.signal(Signal::TERM);
                 let status = before.exit().await;
                 assert!(status.success(), "{status}:\n{}", before.log());
             }
-            lab.each_serves(10).await;
+            lab.wait_all_serving(10).await;
         }
         Ok(from)
     })

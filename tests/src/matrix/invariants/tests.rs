@@ -110,7 +110,7 @@ fn a_sound_run_breaks_nothing_at_any_level() {
         assert_eq!(breaches(&sound(), level), [], "{level:?}");
     }
     assert_eq!(sound().recovery(), Some(Duration::from_secs(13)));
-    assert_eq!(sound().read_as(crate::matrix::chronicle::ExecutionInterval::Effect).hand_overs(), 4);
+    assert_eq!(sound().history_by(crate::matrix::chronicle::ExecutionInterval::Effect).hand_overs(), 4);
 }
 
 type RunLogEdit = fn(&mut RunLog);

@@ -21,7 +21,7 @@ const REFUSED: Duration = Duration::from_millis(100);
 
 impl ClientSim {
     /// The connection is gone: what was asked may have been done or not.
-    pub(super) fn lose(&self, talk: &mut ClientState, underway: InFlightFate) {
+    pub(super) fn lose_connection(&self, talk: &mut ClientState, underway: InFlightFate) {
         if underway == InFlightFate::Lost {
             talk.to_server.clear();
         }
@@ -41,8 +41,8 @@ impl ClientSim {
         self.enter(talk, ConnectionPhase::Away { retry: Instant::now() + COMEBACK });
     }
 
-    pub(super) fn come_back(&self, talk: &mut ClientState, now: Instant) {
-        match (self.wire.comeback(), self.ensemble.welcome(talk.session, talk.seen)) {
+    pub(super) fn reconnect(&self, talk: &mut ClientState, now: Instant) {
+        match (self.wire.reconnect_mode(), self.ensemble.reconnect(talk.session, talk.seen)) {
             (ReconnectMode::Same, ReconnectReply::Expired) => return self.finish(talk),
             (ReconnectMode::Same, ReconnectReply::Ahead) => {
                 talk.phase = ConnectionPhase::Away { retry: now + REFUSED };
@@ -56,8 +56,8 @@ impl ClientSim {
         talk.to_server.clear();
         (talk.heard, talk.spoke, talk.pinged) = (now, now, false);
         self.enter(talk, ConnectionPhase::Connected);
-        for (path, aspect) in talk.watchers.wanted() {
-            if let Some(missed) = self.ensemble.watch_again(talk.session, &path, aspect, talk.seen) {
+        for (path, aspect) in talk.watchers.active() {
+            if let Some(missed) = self.ensemble.rewatch(talk.session, &path, aspect, talk.seen) {
                 talk.watchers.fire(&missed);
             }
         }

@@ -25,11 +25,11 @@ impl io::Write for CapturedLog {
     }
 }
 
-fn door() -> AdminAuth {
+fn admin_auth() -> AdminAuth {
     let hosts = vec![HostPattern::parse("admin.example").expect("a name")];
     let admin =
         plan::AdminListener { address: ([127, 0, 0, 1], 9901).into(), hosts, bearer: None, tls: None };
-    AdminAuth::of(&admin).expect("no token is asked for")
+    AdminAuth::new(&admin).expect("no token is asked for")
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_name_that_somebody_could_point_here_is_refused() {
         ("::1.evil", false),
         ("", false),
     ] {
-        assert_eq!(door().is_meant_by(host), meant, "{host}");
+        assert_eq!(admin_auth().accepts_host(host), meant, "{host}");
     }
 }
 
@@ -60,7 +60,7 @@ fn only_our_own_page_or_no_page_changes_anything() {
         for (name, value) in fields {
             headers.append(*name, value.parse().expect("a value"));
         }
-        is_from_here(&headers, "127.0.0.1:9901", false)
+        is_same_origin(&headers, "127.0.0.1:9901", false)
     };
     assert!(from(&[]));
     assert!(from(&[("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "same-origin")]));
@@ -97,12 +97,12 @@ fn an_audit_line_does_not_name_what_a_path_names() {
         ("/api/v1/locks/account/break/7", "locks.*.*.*"),
         ("/", ""),
     ] {
-        assert_eq!(action(path), told, "{path}");
+        assert_eq!(action_name(path), told, "{path}");
     }
-    assert!(action(&"/account".repeat(1000)).len() < 100);
+    assert!(action_name(&"/account".repeat(1000)).len() < 100);
 }
 
-async fn goes_wrong() -> StatusCode {
+async fn failing_handler() -> StatusCode {
     panic!("on purpose")
 }
 
@@ -113,8 +113,8 @@ async fn what_goes_wrong_on_the_way_leaves_its_line_too() {
     let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
     let _listening = tracing::subscriber::set_default(log);
     let routes = Router::new()
-        .route("/api/v1/drain", post(goes_wrong))
-        .layer(middleware::from_fn_with_state(door(), pass));
+        .route("/api/v1/drain", post(failing_handler))
+        .layer(middleware::from_fn_with_state(admin_auth(), authenticate));
     let mut asked = Request::post("/api/v1/drain").header(HOST, "127.0.0.1").body(Body::empty());
     let caller = AdminConnection { address: [127, 0, 0, 1].into(), certificate: None, secured: false };
     asked.as_mut().expect("a request").extensions_mut().insert(caller);
@@ -129,7 +129,7 @@ fn a_token_comes_as_a_bearer_or_as_a_password() {
     let shown = |value: &str| {
         let mut headers = HeaderMap::new();
         headers.append(AUTHORIZATION, value.parse().expect("a value"));
-        presented(&headers)
+        presented_token(&headers)
     };
     assert_eq!(shown("Bearer secret").as_deref(), Some(&b"secret"[..]));
     assert_eq!(

@@ -35,7 +35,7 @@ use crate::{
 pub struct GuardState {
     pub guard: Arc<Guard>,
     /// The callers that the guard did not believe.
-    pub unbelieved: Arc<RejectedCallers>,
+    pub rejected_callers: Arc<RejectedCallers>,
     pub metrics: Arc<Metrics>,
     pub threads: ThreadMonitor,
     pub drain: CancellationToken,
@@ -92,7 +92,7 @@ const MOST: usize = 1000;
 
 impl GuardState {
     /// All operations and executions with an unknown outcome.
-    pub(in crate::admin) async fn open(&self) -> Result<Vec<Open>, AdmitError> {
+    pub(in crate::admin) async fn unknown_outcomes(&self) -> Result<Vec<Open>, AdmitError> {
         let guard = &self.guard;
         let unfinished = guard.unfinished(MOST).await?;
         let doubts = guard.doubts().await?;
@@ -109,7 +109,7 @@ impl GuardState {
             closes_key_for_ms: closes(entry.token),
             endpoint: endpoint(entry.token),
             endpoint_silent: silent(entry.token),
-            keys: names.of_each(&entry.keys),
+            keys: names.display_each(&entry.keys),
             token: entry.token,
             method: Some(entry.method),
             target: names.shows_targets().then_some(entry.target),
@@ -123,7 +123,7 @@ impl GuardState {
         open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
             reference: doubt.token.to_string(),
             kind: Kind::Execution,
-            keys: names.of_each(&doubt.keys),
+            keys: names.display_each(&doubt.keys),
             token: doubt.token,
             method: None,
             target: None,
@@ -149,41 +149,43 @@ impl GuardState {
             AuditAction(format!("resolved {what} as {}", if done { "done" } else { "not done" }))
         };
         if let Ok(token) = Token::parse(reference) {
-            let doubts = guard.doubts().await.map_err(|refused| away(&refused))?;
+            let doubts = guard.doubts().await.map_err(|refused| store_unavailable(&refused))?;
             let doubt = doubts.into_iter().find(|doubt| doubt.token == token);
-            let doubt = doubt.ok_or_else(|| unknown(reference))?;
-            let over = guard.over(&doubt.keys, token, "operator").await;
-            return match over.map_err(|refused| away(&refused))? {
+            let doubt = doubt.ok_or_else(|| unknown_operation(reference))?;
+            let over = guard.resolve_doubt(&doubt.keys, token, "operator").await;
+            return match over.map_err(|refused| store_unavailable(&refused))? {
                 true => Ok(did(&format!("execution {token}"))),
-                false => Err(unknown(reference)),
+                false => Err(unknown_operation(reference)),
             };
         }
-        let found = guard.by_reference(reference).await.map_err(|refused| away(&refused))?;
-        let (id, _) = found.ok_or_else(|| unknown(reference))?;
-        let taken = guard.take_unfinished(id).await.map_err(|refused| away(&refused))?;
-        let TakeOutcome::Taken(reservation, entry) = taken else { return Err(unknown(reference)) };
+        let found =
+            guard.find_by_reference(reference).await.map_err(|refused| store_unavailable(&refused))?;
+        let (id, _) = found.ok_or_else(|| unknown_operation(reference))?;
+        let taken = guard.take_unfinished(id).await.map_err(|refused| store_unavailable(&refused))?;
+        let TakeOutcome::Taken(reservation, entry) = taken else { return Err(unknown_operation(reference)) };
         // An answer of the service is about the past. Until then the request may arrive after it.
-        let begins = !done && guard.may_still_run(&entry).await.map_err(|refused| away(&refused))?;
+        let begins =
+            !done && guard.may_still_run(&entry).await.map_err(|refused| store_unavailable(&refused))?;
         if begins && !force {
             let message = format!(
                 "operation {reference} may still be begun: ask the service again when its keys are free, or add `--force`"
             );
             return Err(ApiError::new(ApiErrorCode::Force, message));
         }
-        let over = guard.over(&entry.keys, entry.token, "operator").await;
-        over.map_err(|refused| away(&refused))?;
+        let over = guard.resolve_doubt(&entry.keys, entry.token, "operator").await;
+        over.map_err(|refused| store_unavailable(&refused))?;
         let written = if done {
             reservation.resolve_done(&entry, Resolution::Operator).await
         } else {
             reservation.resolve_not_done().await
         };
-        written.map_err(|refused| away(&refused))?;
+        written.map_err(|refused| store_unavailable(&refused))?;
         Ok(did(&format!("operation {reference} of token {}", entry.token)))
     }
 }
 
 /// What is closed, why, and for how long, in one sentence.
-pub(in crate::admin) fn quarantine(closed: QuarantineStatus, now: BootInstant) -> String {
+pub(in crate::admin) fn quarantine_text(closed: QuarantineStatus, now: BootInstant) -> String {
     let left = closed.until.since(now);
     match closed.scope {
         QuarantineScope::Keys(1) => {
@@ -211,10 +213,10 @@ pub(in crate::admin) fn quarantine(closed: QuarantineStatus, now: BootInstant) -
     }
 }
 
-pub(super) fn unknown(what: &str) -> ApiError {
+pub(super) fn unknown_operation(what: &str) -> ApiError {
     ApiError::new(ApiErrorCode::NotFound, format!("nothing known of `{what}`, or it is running"))
 }
 
-pub(in crate::admin) fn away(refused: &AdmitError) -> ApiError {
+pub(in crate::admin) fn store_unavailable(refused: &AdmitError) -> ApiError {
     ApiError::new(ApiErrorCode::Away, refused.to_string())
 }

@@ -10,17 +10,17 @@ use axum::{
 use fencegate_process::gathered::MetricSnapshot;
 
 use super::{
-    forms::{OperationPage, ResolveForm, confirmed, not_open},
+    forms::{OperationPage, ResolveForm, check_confirmation, not_open_error},
     frame::{ErrorPage, FlashMessage, Page, VERSION, assets},
     parts::{CounterRow, OperationRow, ProcessStatus, Tile},
-    times::{brief, now, since, when},
+    times::{format_millis, format_since, format_time, now},
 };
 use crate::admin::{
     deed::AuditAction,
-    documents::encoded,
+    documents::encode,
     outcomes::{
         AWAY,
-        guard_seen::{GuardState, Open, away, quarantine},
+        guard_seen::{GuardState, Open, quarantine_text, store_unavailable},
     },
 };
 
@@ -46,11 +46,11 @@ pub(super) fn routes() -> Router<GuardState> {
 }
 
 async fn overview(State(seen): State<GuardState>, Query(after): Query<FlashMessage>) -> Response {
-    seen.guard.count();
-    let operations = open(&seen).await;
+    seen.guard.update_gauges();
+    let operations = operation_rows(&seen).await;
     let in_doubt = operations.as_ref().map_or(0, Vec::len);
     let refusals = seen.guard.refusals();
-    let counted = seen.metrics.gathered();
+    let counted = seen.metrics.gather();
     let sum = |name: &str| counted.sum(&format!("fencegate_{name}"), None);
     let tile = |value: String, label, warn: bool| Tile {
         value,
@@ -59,12 +59,17 @@ async fn overview(State(seen): State<GuardState>, Query(after): Query<FlashMessa
         class: if warn { "warn" } else { "" },
     };
     let stale = refusals.latest.map(|stale| {
-        format!("{} for {}, where {} had been", stale.presented, seen.names.of_all(&stale.keys), stale.newest)
+        format!(
+            "{} for {}, where {} had been",
+            stale.presented,
+            seen.names.display_list(&stale.keys),
+            stale.newest
+        )
     });
     let page = GuardPage {
         version: VERSION,
         at: now(),
-        state: state(&seen),
+        state: process_status(&seen),
         note: after.note(),
         tiles: vec![
             tile(format!("{:.0}", sum("guard_in_flight")), "let in and not ended", false),
@@ -79,17 +84,17 @@ async fn overview(State(seen): State<GuardState>, Query(after): Query<FlashMessa
     Page(page).into_response()
 }
 
-fn state(seen: &GuardState) -> ProcessStatus {
+fn process_status(seen: &GuardState) -> ProcessStatus {
     if seen.drain.is_cancelled() {
         return ProcessStatus { word: "draining", class: "warn", why: None };
     }
-    if !seen.guard.has_its_store() {
+    if !seen.guard.is_store_available() {
         return ProcessStatus { word: "away", class: "bad", why: Some(AWAY.into()) };
     }
     match seen.guard.quarantine() {
         None => ProcessStatus { word: "ready", class: "good", why: None },
         Some(closed) => {
-            let why = quarantine(closed, seen.guard.now());
+            let why = quarantine_text(closed, seen.guard.now());
             ProcessStatus { word: "quarantine", class: "warn", why: Some(why) }
         }
     }
@@ -133,9 +138,9 @@ fn decisions(seen: &GuardState, counted: &MetricSnapshot) -> Vec<CounterRow> {
     let counter = |(word, count): (String, f64)| {
         let known = DECISIONS.iter().find(|(decision, ..)| *decision == word);
         let (what, means) = known.map_or((word.as_str(), ""), |(_, what, means)| (*what, *means));
-        let last = seen.unbelieved.last(&word).map(|caller| {
+        let last = seen.rejected_callers.last(&word).map(|caller| {
             let behalf = caller.client.map(|client| format!(" for {client}")).unwrap_or_default();
-            format!("last at {}, {} from {}{behalf}", when(caller.at), caller.method, caller.peer)
+            format!("last at {}, {} from {}{behalf}", format_time(caller.at), caller.method, caller.peer)
         });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
         CounterRow { what: what.to_owned(), means, count: count as u64, last }
@@ -144,14 +149,14 @@ fn decisions(seen: &GuardState, counted: &MetricSnapshot) -> Vec<CounterRow> {
     decisions.filter(|(_, count)| *count > 0.0).map(counter).collect()
 }
 
-pub(super) async fn open(seen: &GuardState) -> Result<Vec<OperationRow>, String> {
-    let open = seen.open().await.map_err(|refused| refused.to_string())?;
-    Ok(open.into_iter().map(in_doubt).collect())
+pub(super) async fn operation_rows(seen: &GuardState) -> Result<Vec<OperationRow>, String> {
+    let open = seen.unknown_outcomes().await.map_err(|refused| refused.to_string())?;
+    Ok(open.into_iter().map(operation_row).collect())
 }
 
-fn in_doubt(open: Open) -> OperationRow {
+fn operation_row(open: Open) -> OperationRow {
     OperationRow {
-        link: encoded(&open.reference),
+        link: encode(&open.reference),
         reference: open.reference,
         request: match (open.method, open.target) {
             (Some(method), Some(target)) => format!("{method} {target}"),
@@ -162,13 +167,13 @@ fn in_doubt(open: Open) -> OperationRow {
         of: open.keys,
         token: open.token.to_string(),
         named: open.idempotency_key,
-        since: open.admitted.map_or_else(|| "not known".into(), since),
+        since: open.admitted.map_or_else(|| "not known".into(), format_since),
         may_run: open.closes_key_for_ms.is_some(),
         closes: open.closes_key_for_ms.map(|ms| match &open.endpoint {
             Some(endpoint) if open.endpoint_silent => {
-                format!("{}, and {endpoint} does not answer", brief(ms))
+                format!("{}, and {endpoint} does not answer", format_millis(ms))
             }
-            _ => brief(ms),
+            _ => format_millis(ms),
         }),
     }
 }
@@ -177,9 +182,10 @@ async fn operation(
     State(seen): State<GuardState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
-    let open = seen.open().await.map_err(|refused| away(&refused))?;
-    let one = open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
-    let page = OperationPage { one: in_doubt(one), csrf: seen.csrf.text(), version: VERSION };
+    let open = seen.unknown_outcomes().await.map_err(|refused| store_unavailable(&refused))?;
+    let one =
+        open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
+    let page = OperationPage { one: operation_row(one), csrf: seen.csrf.as_str(), version: VERSION };
     Ok(Page(page).into_response())
 }
 
@@ -188,8 +194,8 @@ async fn resolve(
     Path(reference): Path<String>,
     Form(form): Form<ResolveForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
-    seen.csrf.check(&form.csrf)?;
-    confirmed(&form.confirm, &reference)?;
+    seen.csrf.verify(&form.csrf)?;
+    check_confirmation(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;
     Ok((Extension(did), Redirect::to("/?done=resolved")))
 }

@@ -14,12 +14,12 @@ use serde::Deserialize;
 use super::{
     frame::{ErrorPage, Page, VERSION},
     parts::OperationRow,
-    times::since,
+    times::format_since,
 };
 use crate::admin::{
     breaking::Breaking,
     deed::AuditAction,
-    documents::encoded,
+    documents::encode,
     fault::{ApiError, ApiErrorCode},
     gateway_seen::GatewayState,
     input::ResolvedAs,
@@ -38,7 +38,7 @@ pub(super) async fn break_lock(
     Path(key): Path<String>,
     Form(form): Form<BreakForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
-    seen.csrf.check(&form.csrf)?;
+    seen.csrf.verify(&form.csrf)?;
     let BreakForm { confirm, holder, force, .. } = form;
     let (did, _) = seen.break_lock(&key, Breaking { confirm, holder, force: force.is_some() }).await?;
     Ok((Extension(did), Redirect::to("/?done=broken")))
@@ -56,9 +56,10 @@ pub(super) async fn operation(
     State(seen): State<GatewayState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
-    let open = seen.keeper.operations().await.map_err(ApiError::from)?;
-    let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
-    let page = OperationPage { one: in_doubt(one, seen.names()), csrf: seen.csrf.text(), version: VERSION };
+    let open = seen.keeper.unresolved_operations().await.map_err(ApiError::from)?;
+    let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
+    let page =
+        OperationPage { one: operation_row(one, seen.names()), csrf: seen.csrf.as_str(), version: VERSION };
     Ok(Page(page).into_response())
 }
 
@@ -75,36 +76,36 @@ pub(super) async fn resolve(
     Path(reference): Path<String>,
     Form(form): Form<ResolveForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
-    seen.csrf.check(&form.csrf)?;
-    confirmed(&form.confirm, &reference)?;
+    seen.csrf.verify(&form.csrf)?;
+    check_confirmation(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;
     Ok((Extension(did), Redirect::to("/?done=resolved")))
 }
 
-pub(super) fn confirmed(confirm: &str, reference: &str) -> Result<(), ApiError> {
+pub(super) fn check_confirmation(confirm: &str, reference: &str) -> Result<(), ApiError> {
     let differs = || ApiError::new(ApiErrorCode::Confirm, "what was written to confirm is not the reference");
     (confirm.trim() == reference).then_some(()).ok_or_else(differs)
 }
 
-pub(super) fn not_open(reference: &str) -> ApiError {
+pub(super) fn not_open_error(reference: &str) -> ApiError {
     ApiError::new(
         ApiErrorCode::NotFound,
         format!("nothing is in doubt under the reference `{reference}` any more"),
     )
 }
 
-pub(super) fn in_doubt(open: &UnresolvedOperation, names: KeyRedaction) -> OperationRow {
+pub(super) fn operation_row(open: &UnresolvedOperation, names: KeyRedaction) -> OperationRow {
     let record = &open.record;
     let target = if names.shows_targets() { record.target.as_str() } else { "(target not shown)" };
     OperationRow {
         reference: open.reference.clone(),
-        link: encoded(&open.reference),
+        link: encode(&open.reference),
         request: format!("{} {target}", record.method),
-        keys: names.of_all(&record.keys),
-        of: names.of_each(&record.keys),
+        keys: names.display_list(&record.keys),
+        of: names.display_each(&record.keys),
         token: record.token.to_string(),
         named: record.name.clone(),
-        since: since(record.admitted),
+        since: format_since(record.admitted),
         may_run: open.may_run,
         closes: None,
     }

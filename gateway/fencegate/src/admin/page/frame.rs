@@ -44,8 +44,8 @@ impl From<ApiError> for ErrorPage {
 
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
-        let page = Page(ErrorTemplate { said: &self.0.said, version: VERSION }).into_response();
-        (self.0.word.status(), self.0.did.map(Extension), page).into_response()
+        let page = Page(ErrorTemplate { said: &self.0.message, version: VERSION }).into_response();
+        (self.0.code.status(), self.0.action.map(Extension), page).into_response()
     }
 }
 

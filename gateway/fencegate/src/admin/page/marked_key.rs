@@ -10,15 +10,15 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use serde::Deserialize;
 
 use super::{
-    doubts::open,
+    doubts::operation_rows,
     frame::{ErrorPage, Page, VERSION},
     parts::OperationRow,
     times::now,
 };
 use crate::admin::{
-    documents::encoded,
+    documents::encode,
     fault::{ApiError, ApiErrorCode},
-    outcomes::guard_seen::{GuardState, away},
+    outcomes::guard_seen::{GuardState, store_unavailable},
 };
 
 #[derive(Template)]
@@ -41,31 +41,32 @@ pub(super) struct GuardKeyForm {
 }
 
 /// Leads from the form to the page: a form cannot write a path.
-pub(super) async fn find(Query(GuardKeyForm { key }): Query<GuardKeyForm>) -> Redirect {
-    Redirect::to(&format!("/keys/{}", encoded(key.trim())))
+pub(super) async fn redirect_to_key(Query(GuardKeyForm { key }): Query<GuardKeyForm>) -> Redirect {
+    Redirect::to(&format!("/keys/{}", encode(key.trim())))
 }
 
-pub(super) async fn marked_key(
+pub(super) async fn guard_key_page(
     State(seen): State<GuardState>,
     Path(text): Path<String>,
 ) -> Result<Response, ErrorPage> {
     let key =
         ResourceKey::parse(&text).map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))?;
-    let known = seen.guard.seen(&key).await.map_err(|refused| away(&refused))?;
+    let known = seen.guard.key_view(&key).await.map_err(|refused| store_unavailable(&refused))?;
     let (write, read) = known.as_ref().map_or((None, None), |known| (known.write, known.read));
-    let named = seen.names.of(&key);
-    let mut operations = open(&seen).await.map_err(|said| ApiError::new(ApiErrorCode::Away, said))?;
+    let named = seen.names.display(&key);
+    let mut operations =
+        operation_rows(&seen).await.map_err(|said| ApiError::new(ApiErrorCode::Away, said))?;
     operations.retain(|one| one.of.contains(&named));
     let shown = |token: &Token| format!("{token} (number {})", token.number());
     let running: Vec<String> =
         known.iter().flat_map(|known| &known.running).map(|running| shown(&running.token)).collect();
     let page = GuardKeyPage {
-        opening: opening(&named, write.max(read), running.len(), operations.len()),
+        opening: headline(&named, write.max(read), running.len(), operations.len()),
         write: write.as_ref().map(shown),
         read: read.as_ref().map(shown),
         running,
         operations,
-        link: encoded(&text),
+        link: encode(&text),
         key: named,
         at: now(),
         version: VERSION,
@@ -73,7 +74,7 @@ pub(super) async fn marked_key(
     Ok(Page(page).into_response())
 }
 
-fn opening(key: &str, newest: Option<Token>, running: usize, doubts: usize) -> String {
+fn headline(key: &str, newest: Option<Token>, running: usize, doubts: usize) -> String {
     let Some(newest) = newest else {
         return format!("No request under the key {key} is remembered by this guard.");
     };

@@ -3,7 +3,7 @@
 use fencegate_lock::{reach::PageAddress, tenures::question::RegisteredGateway};
 
 /// The page of the gateway `name`, for a reader of the page of `ours`; `None` if a link would lead nowhere.
-pub(super) fn page_of<'m>(members: &'m [RegisteredGateway], name: &str, ours: &str) -> Option<&'m str> {
+pub(super) fn peer_page_url<'m>(members: &'m [RegisteredGateway], name: &str, ours: &str) -> Option<&'m str> {
     let pages = |gateway: &str| {
         let of_gateway = members.iter().filter(move |member| member.gateway == *gateway);
         of_gateway.filter_map(|member| member.page.as_ref()).collect::<Vec<_>>()
@@ -12,12 +12,12 @@ pub(super) fn page_of<'m>(members: &'m [RegisteredGateway], name: &str, ours: &s
     let here = pages(ours);
     let leads =
         |page: &&PageAddress| page.only_on.is_none() || here.iter().any(|ours| ours.only_on == page.only_on);
-    let page = pages(name).into_iter().find(|page| name != ours && leads(page) && is_of_http(&page.url))?;
+    let page = pages(name).into_iter().find(|page| name != ours && leads(page) && is_http_url(&page.url))?;
     Some(&page.url)
 }
 
 /// Anybody who may write to ZooKeeper can have written this URL, so it must be a plain web address and no script.
-fn is_of_http(url: &str) -> bool {
+fn is_http_url(url: &str) -> bool {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let host = rest.and_then(|rest| rest.strip_suffix('/')).filter(|host| !host.is_empty());
     host.is_some_and(|host| {
@@ -53,7 +53,7 @@ mod tests {
             member("gw-3", "http://127.0.0.1:3/", Some("there")),
             member("gw-4", "https://gw-4.internal:9901/", None),
         ];
-        let seen = |name, ours| page_of(&members, name, ours);
+        let seen = |name, ours| peer_page_url(&members, name, ours);
         assert_eq!(seen("gw-2", "gw-1"), Some("http://127.0.0.1:2/"));
         assert_eq!(seen("gw-3", "gw-1"), None);
         assert_eq!(seen("gw-4", "gw-1"), Some("https://gw-4.internal:9901/"));
@@ -66,7 +66,7 @@ mod tests {
             ["javascript:alert(1)/", "http:///", "//evil/", "http://a b/", "http://a/?x=\"", "http://a"]
         {
             let members = [member("gw-1", "http://h/", None), member("gw-2", url, None)];
-            assert_eq!(page_of(&members, "gw-2", "gw-1"), None, "{url}");
+            assert_eq!(peer_page_url(&members, "gw-2", "gw-1"), None, "{url}");
         }
     }
 }

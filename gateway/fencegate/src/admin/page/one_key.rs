@@ -22,11 +22,11 @@ use self::{
 };
 use super::{
     frame::{ErrorPage, FlashMessage, Page, VERSION},
-    overview::operations,
+    overview::operation_rows,
     parts::OperationRow,
     times::now,
 };
-use crate::admin::{documents::encoded, gateway_seen::GatewayState};
+use crate::admin::{documents::encode, gateway_seen::GatewayState};
 
 #[derive(Template)]
 #[template(path = "key.html")]
@@ -77,49 +77,49 @@ pub(super) struct KeyQuery {
 }
 
 /// Leads from the form to the page: a form cannot write a path.
-pub(super) async fn find(Query(KeyForm { key, request }): Query<KeyForm>) -> Redirect {
-    let (key, request) = (encoded(key.trim()), encoded(request.trim()));
+pub(super) async fn redirect_to_key(Query(KeyForm { key, request }): Query<KeyForm>) -> Redirect {
+    let (key, request) = (encode(key.trim()), encode(request.trim()));
     match request.is_empty() {
         true => Redirect::to(&format!("/locks/{key}")),
         false => Redirect::to(&format!("/locks/{key}?request={request}")),
     }
 }
 
-pub(super) async fn one_key(
+pub(super) async fn key_page(
     State(seen): State<GatewayState>,
     Path(text): Path<String>,
     Query(KeyQuery { request }): Query<KeyQuery>,
     Query(after): Query<FlashMessage>,
 ) -> Result<Response, ErrorPage> {
-    let forced = !seen.compares(&text)?;
-    let plan = seen.in_force.plan();
-    let known = KeyFacts::of(&seen, &text).await?;
-    let in_doubt = operations(&seen, &plan, Some(&known.key)).await;
+    let forced = !seen.services_compare_tokens(&text)?;
+    let plan = seen.config.plan();
+    let known = KeyFacts::load(&seen, &text).await?;
+    let in_doubt = operation_rows(&seen, &plan, Some(&known.key)).await;
     let request = request.trim();
-    let sentence = KeySummary::of(&known, &seen.name, request);
+    let sentence = KeySummary::new(&known, &seen.name, request);
     let line = known.line.as_deref().unwrap_or_default();
     let page = KeyPage {
         link: known.link.clone(),
         gateway: &seen.name,
         at: now(),
         note: after.note(),
-        opening: sentence.opening(),
-        yours: sentence.yours(),
+        opening: sentence.headline(),
+        yours: sentence.request_status(),
         asked: request.to_owned(),
-        holders: whose::of(&known, &seen.name),
-        ends: whose::ends(&known, &seen.name, &plan),
-        waiting: waiters::here(&known),
-        more: known.here.as_ref().map_or(0, |here| here.waiting).saturating_sub(waiters::SHOWN),
-        nodes: known.line.as_deref().map(waiters::nodes).map_err(Clone::clone),
-        over: known.over.iter().map(FinishedRequestRow::of).collect(),
-        leases: known.leases.iter().map(LeaseRow::of).collect(),
+        holders: whose::holder_rows(&known, &seen.name),
+        ends: whose::release_conditions(&known, &seen.name, &plan),
+        waiting: waiters::local_waiters(&known),
+        more: known.local.as_ref().map_or(0, |here| here.waiting).saturating_sub(waiters::SHOWN),
+        nodes: known.line.as_deref().map(waiters::node_rows).map_err(Clone::clone),
+        over: known.finished.iter().map(FinishedRequestRow::new).collect(),
+        leases: known.leases.iter().map(LeaseRow::new).collect(),
         operations: in_doubt,
-        mark: related::mark(&known, &plan),
-        elsewhere: related::elsewhere(&known, &seen.name, request),
+        mark: related::watermark(&known, &plan),
+        elsewhere: related::peer_links(&known, &seen.name, request),
         breakable: line.iter().find(|node| node.holds).map(|node| node.node.clone()),
-        key: known.named,
+        key: known.display_name,
         forced,
-        csrf: seen.csrf.text(),
+        csrf: seen.csrf.as_str(),
         version: VERSION,
     };
     Ok(Page(page).into_response())

@@ -18,16 +18,16 @@ use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
 use super::{
-    forms::in_doubt,
+    forms::operation_row,
     frame::VERSION,
-    neighbours::page_of,
+    neighbours::peer_page_url,
     parts::{CounterRow, OperationRow, ProcessStatus, Tile},
     plot::Plot,
-    times::{brief, now},
+    times::{format_millis, now},
 };
 use crate::{
     admin::{
-        documents::{self, encoded},
+        documents::{self, encode},
         effective::Effective,
         gateway_seen::GatewayState,
     },
@@ -111,34 +111,34 @@ const ROWS: usize = 50;
 const ASKED: usize = 8;
 
 impl OverviewPage {
-    pub(super) async fn of(seen: &GatewayState, note: Option<&'static str>) -> Self {
-        let plan = seen.in_force.plan();
+    pub(super) async fn load(seen: &GatewayState, note: Option<&'static str>) -> Self {
+        let plan = seen.config.plan();
         let names = seen.names();
-        let survey = seen.keeper.survey(ListFilter {
+        let survey = seen.keeper.list_locks(ListFilter {
             limit: 20 * ROWS,
             order: ListOrder::Interest,
             ..ListFilter::default()
         });
         let metrics = seen.metrics.clone();
-        let counted = spawn_blocking(move || metrics.gathered());
+        let counted = spawn_blocking(move || metrics.gather());
         let (waits, members, operations, counted) = tokio::join!(
-            waits(seen, &survey, names),
+            wait_rows(seen, &survey, names),
             seen.keeper.members(),
-            operations(seen, &plan, None),
+            operation_rows(seen, &plan, None),
             counted
         );
         let counted = counted.expect("counting does not panic");
         let sessions = seen.keeper.sessions();
-        let safety = safety(&counted);
-        let (hot, hot_over) = hot(seen);
-        let points = seen.trends.points();
+        let safety = safety_counters(&counted);
+        let (hot, hot_over) = hot_key_rows(seen);
+        let points = seen.history.points();
         let wait: Vec<_> = points.iter().map(|point| point.wait).collect();
         let hold: Vec<_> = points.iter().map(|point| point.hold).collect();
         Self {
             name: seen.name.clone(),
             version: VERSION,
             at: now(),
-            state: state(seen),
+            state: process_status(seen),
             note,
             tiles: tiles(&counted, &survey, &sessions, &safety),
             waits,
@@ -148,28 +148,28 @@ impl OverviewPage {
                 .iter()
                 .filter(|lock| !lock.held.is_empty())
                 .take(ROWS)
-                .map(|lock| held(lock, names))
+                .map(|lock| lock_row(lock, names))
                 .collect(),
             held: survey.held,
             plots: [
-                Plot::of("How long requests waited for their lock", &wait),
-                Plot::of("How long requests held their lock", &hold),
+                Plot::new("How long requests waited for their lock", &wait),
+                Plot::new("How long requests held their lock", &hold),
             ],
             hot,
             hot_over,
             safety,
-            sessions: sessions.into_iter().map(session).collect(),
+            sessions: sessions.into_iter().map(session_row).collect(),
             members: members
-                .map(|found| grouped(&found, &seen.name, plan.fingerprint))
+                .map(|found| member_rows(&found, &seen.name, plan.fingerprint))
                 .map_err(|why| why.to_string()),
             operations,
-            plan: Effective::of(&plan),
+            plan: Effective::new(&plan),
         }
     }
 }
 
-fn state(seen: &GatewayState) -> ProcessStatus {
-    match seen.not_ready() {
+fn process_status(seen: &GatewayState) -> ProcessStatus {
+    match seen.not_ready_reason() {
         None => ProcessStatus { word: "ready", class: "good", why: None },
         Some(why) if seen.drain.is_cancelled() => {
             ProcessStatus { word: "draining", class: "warn", why: Some(why) }
@@ -199,12 +199,12 @@ fn tiles(
         plain(format!("{in_flight:.0}"), "requests in flight", false),
         plain(survey.waiting.to_string(), "requests waiting", survey.waiting > 0),
         plain(
-            longest.map_or_else(|| "none".into(), |longest| brief(documents::millis(longest))),
+            longest.map_or_else(|| "none".into(), |longest| format_millis(documents::millis(longest))),
             "longest wait",
             longest.is_some(),
         ),
         Tile {
-            value: brief(least),
+            value: format_millis(least),
             label: "sessions proven for, at least",
             means: "so long nothing that is sent can be too late; it is renewed all the time",
             class: if least == 0 { "bad" } else { "good" },
@@ -219,48 +219,47 @@ fn tiles(
 }
 
 /// Links to keys work only where keys are shown, or have a number.
-fn link(key: &ResourceKey, names: KeyRedaction) -> Option<String> {
-    names.is_nameable().then(|| format!("/locks/{}", encoded(&names.of(key))))
+fn key_link(key: &ResourceKey, names: KeyRedaction) -> Option<String> {
+    names.tells_keys_apart().then(|| format!("/locks/{}", encode(&names.display(key))))
 }
 
-async fn waits(seen: &GatewayState, survey: &LockListing, names: KeyRedaction) -> Vec<WaitRow> {
+async fn wait_rows(seen: &GatewayState, survey: &LockListing, names: KeyRedaction) -> Vec<WaitRow> {
     let wanted: Vec<_> = survey.locks.iter().filter(|lock| lock.waiting > 0).take(ROWS).collect();
     let asked = wanted.iter().filter(|lock| lock.why == Some(WaitReason::HeldElsewhere)).take(ASKED);
-    let lines =
-        join_all(asked.map(async |lock| {
-            (&lock.key, seen.keeper.line_of(&lock.key, seen.in_force.site(&lock.key)).await)
-        }))
-        .await;
+    let lines = join_all(asked.map(async |lock| {
+        (&lock.key, seen.keeper.queue_entries(&lock.key, seen.config.site(&lock.key)).await)
+    }))
+    .await;
     let line = |lock: &survey::ListedLock| {
         lines.iter().find(|(key, _)| **key == lock.key).and_then(|(_, line)| line.as_deref().ok())
     };
     let row = |lock: &&survey::ListedLock| {
         let first = lock.line.first();
-        let mut why = documents::says(&seen.name, Some(lock), line(lock));
+        let mut why = documents::describe_waiting(&seen.name, Some(lock), line(lock));
         if lock.why == Some(WaitReason::HeldElsewhere) && line(lock).is_none() {
             why = "Another gateway was before us.".into();
         }
         WaitRow {
-            key: names.of(&lock.key),
-            link: link(&lock.key, names),
+            key: names.display(&lock.key),
+            link: key_link(&lock.key, names),
             route: first.map(|first| first.route.to_string()).unwrap_or_default(),
             count: lock.waiting,
-            longest: first.map(|first| brief(documents::millis(first.since))).unwrap_or_default(),
+            longest: first.map(|first| format_millis(documents::millis(first.since))).unwrap_or_default(),
             why,
         }
     };
     wanted.iter().map(row).collect()
 }
 
-fn held(lock: &survey::ListedLock, names: KeyRedaction) -> LockRow {
+fn lock_row(lock: &survey::ListedLock, names: KeyRedaction) -> LockRow {
     let first = lock.held.first().expect("only held keys are shown");
     LockRow {
-        key: names.of(&lock.key),
-        link: link(&lock.key, names),
+        key: names.display(&lock.key),
+        link: key_link(&lock.key, names),
         route: first.route.as_ref().map(ToString::to_string).unwrap_or_default(),
-        mode: first.mode.word(),
+        mode: first.mode.as_str(),
         token: first.token.map(|token| token.to_string()).unwrap_or_default(),
-        age: brief(documents::millis(first.since)),
+        age: format_millis(documents::millis(first.since)),
         in_flight: lock.held.iter().map(|held| held.in_flight).sum(),
         waiting: lock.waiting,
         state: match first {
@@ -273,7 +272,7 @@ fn held(lock: &survey::ListedLock, names: KeyRedaction) -> LockRow {
     }
 }
 
-fn hot(seen: &GatewayState) -> (Vec<HotKeyRow>, String) {
+fn hot_key_rows(seen: &GatewayState) -> (Vec<HotKeyRow>, String) {
     let (contention, names) = (seen.contention(10), seen.names());
     let all: f64 = contention.hot.iter().map(|key| key.waited_ms).sum();
     #[expect(
@@ -283,13 +282,13 @@ fn hot(seen: &GatewayState) -> (Vec<HotKeyRow>, String) {
     )]
     let row = |key: documents::HotKey| HotKeyRow {
         share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
-        waited: brief(key.waited_ms as u64),
-        link: names.is_nameable().then(|| format!("/locks/{}", encoded(&key.key))),
+        waited: format_millis(key.waited_ms as u64),
+        link: names.tells_keys_apart().then(|| format!("/locks/{}", encode(&key.key))),
         key: key.key,
         requests: key.requests,
         refused: key.refused,
     };
-    (contention.hot.into_iter().map(row).collect(), brief(contention.over_ms))
+    (contention.hot.into_iter().map(row).collect(), format_millis(contention.over_ms))
 }
 
 /// Families of counters, each with an optional reason label, and their meaning for an operator.
@@ -321,7 +320,7 @@ const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
     ),
 ];
 
-fn safety(counted: &MetricSnapshot) -> Vec<CounterRow> {
+fn safety_counters(counted: &MetricSnapshot) -> Vec<CounterRow> {
     let counter = |(family, reason, what, means): (&str, Option<Reason>, &str, &'static str)| {
         let of_reason = reason.map(|reason| ("reason", reason.word()));
         let count = counted.sum(&format!("fencegate_{family}"), of_reason);
@@ -331,7 +330,7 @@ fn safety(counted: &MetricSnapshot) -> Vec<CounterRow> {
     SAFETY.into_iter().map(counter).collect()
 }
 
-fn session(session: SessionStatus) -> SessionRow {
+fn session_row(session: SessionStatus) -> SessionRow {
     SessionRow {
         number: session.number,
         state: match (session.away, session.connected) {
@@ -340,11 +339,15 @@ fn session(session: SessionStatus) -> SessionRow {
             (None, false) => "connection lost".into(),
         },
         id: session.id.unwrap_or_else(|| "none".into()),
-        proven: if session.proven_for_ms == 0 { "not proven".into() } else { brief(session.proven_for_ms) },
+        proven: if session.proven_for_ms == 0 {
+            "not proven".into()
+        } else {
+            format_millis(session.proven_for_ms)
+        },
     }
 }
 
-fn grouped(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<MemberRow> {
+fn member_rows(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<MemberRow> {
     let same = format!("{fingerprint:016x}");
     let mut members: BTreeMap<&str, MemberRow> = BTreeMap::new();
     for one in found {
@@ -355,7 +358,7 @@ fn grouped(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<Mem
             version: one.version.clone().unwrap_or_default(),
             differs: plan != same,
             plan,
-            page: page_of(found, &one.gateway, ours).map(str::to_owned),
+            page: peer_page_url(found, &one.gateway, ours).map(str::to_owned),
         });
         member.sessions += 1;
     }
@@ -363,7 +366,7 @@ fn grouped(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<Mem
 }
 
 /// Operations in doubt, of one key or of all; `None` if ZooKeeper remembers none.
-pub(super) async fn operations(
+pub(super) async fn operation_rows(
     seen: &GatewayState,
     plan: &GatewayPlan,
     key: Option<&ResourceKey>,
@@ -374,7 +377,7 @@ pub(super) async fn operations(
     if !remembered.into_iter().any(|once| once.store == OnceStore::ZooKeeper) {
         return None;
     }
-    let open = seen.keeper.operations().await.map_err(|why| why.to_string());
+    let open = seen.keeper.unresolved_operations().await.map_err(|why| why.to_string());
     let meant = |one: &&UnresolvedOperation| key.is_none_or(|key| one.record.keys.contains(key));
-    Some(open.map(|open| open.iter().filter(meant).take(ROWS).map(|one| in_doubt(one, names)).collect()))
+    Some(open.map(|open| open.iter().filter(meant).take(ROWS).map(|one| operation_row(one, names)).collect()))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::times::brief;
+use super::times::format_millis;
 use crate::admin::trends::{EVERY, MOST, Percentiles};
 
 /// What the template draws.
@@ -36,8 +36,9 @@ const DECADES: [(f64, &str); 6] =
 
 impl Plot {
     /// The newest last.
-    pub(super) fn of(title: &'static str, points: &[Option<Percentiles>]) -> Self {
-        let grid = DECADES.map(|(seconds, label)| GridLine { y: format!("{:.1}", height(seconds)), label });
+    pub(super) fn new(title: &'static str, points: &[Option<Percentiles>]) -> Self {
+        let grid =
+            DECADES.map(|(seconds, label)| GridLine { y: format!("{:.1}", y_position(seconds)), label });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small constants")]
         let (width, tall) = (WIDTH as u32, HEIGHT as u32);
         Self {
@@ -45,26 +46,26 @@ impl Plot {
             width,
             height: tall,
             grid: grid.into(),
-            half: stretches(points, |typical| typical.half),
-            most: stretches(points, |typical| typical.most),
-            said: said(points),
+            half: polylines(points, |typical| typical.half),
+            most: polylines(points, |typical| typical.most),
+            said: description(points),
         }
     }
 }
 
 /// The height of a value, on a logarithmic scale from the bottom.
-fn height(seconds: f64) -> f64 {
+fn y_position(seconds: f64) -> f64 {
     let [(least, _), .., (largest, _)] = DECADES;
     let part = (seconds.clamp(least, largest) / least).log10() / (largest / least).log10();
     BOTTOM - part * (BOTTOM - TOP)
 }
 
-fn stretches(points: &[Option<Percentiles>], value: impl Fn(&Percentiles) -> f64) -> Vec<String> {
+fn polylines(points: &[Option<Percentiles>], value: impl Fn(&Percentiles) -> f64) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for (at, point) in points.iter().enumerate() {
         match point {
             Some(typical) => {
-                let (x, y) = (across(points.len() - 1 - at), height(value(typical)));
+                let (x, y) = (x_position(points.len() - 1 - at), y_position(value(typical)));
                 // A single point becomes a dot: a line from the point to itself, with round ends.
                 let again = if line.is_empty() { format!("{x:.1},{y:.1} ") } else { String::new() };
                 write!(line, "{again}{x:.1},{y:.1} ").expect("a text takes every text");
@@ -80,17 +81,17 @@ fn stretches(points: &[Option<Percentiles>], value: impl Fn(&Percentiles) -> f64
 
 /// `ago` is a number of samples.
 #[expect(clippy::cast_precision_loss, reason = "some hundred samples")]
-fn across(ago: usize) -> f64 {
+fn x_position(ago: usize) -> f64 {
     let span = (MOST - 1) as f64;
     WIDTH - 4.0 - (ago as f64).min(span) / span * (WIDTH - LEFT - 8.0)
 }
 
-fn said(points: &[Option<Percentiles>]) -> String {
+fn description(points: &[Option<Percentiles>]) -> String {
     let newest = points.iter().rev().enumerate().find_map(|(ago, point)| point.map(|point| (ago, point)));
     let Some((ago, Percentiles { half, most, count })) = newest else { return "Nothing yet.".into() };
     let when = match ago {
         0 => "In the last 5 s".to_owned(),
-        ago => format!("{} ago", brief(EVERY.as_millis() as u64 * ago as u64)),
+        ago => format!("{} ago", format_millis(EVERY.as_millis() as u64 * ago as u64)),
     };
     let of = |seconds: f64| format!("{:.0} ms", seconds * 1000.0);
     format!("{when}: {count}, median {}, 99 % within {}.", of(half), of(most))
@@ -100,13 +101,13 @@ fn said(points: &[Option<Percentiles>]) -> String {
 mod tests {
     use super::*;
 
-    fn at(half: f64) -> Option<Percentiles> {
+    fn percentiles_at(half: f64) -> Option<Percentiles> {
         Some(Percentiles { half, most: half * 2.0, count: 3 })
     }
 
     #[test]
     fn a_gap_is_a_gap_and_everything_stays_within_the_picture() {
-        let plot = Plot::of("", &[at(0.0), at(1e9), None, at(0.05)]);
+        let plot = Plot::new("", &[percentiles_at(0.0), percentiles_at(1e9), None, percentiles_at(0.05)]);
         assert_eq!(plot.half.len(), 2);
         for point in plot.half.iter().chain(&plot.most).flat_map(|line| line.split_whitespace()) {
             let (x, y) = point.split_once(',').expect("two numbers");
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn nothing_is_drawn_of_nothing() {
-        let plot = Plot::of("", &[]);
+        let plot = Plot::new("", &[]);
         assert!(plot.half.is_empty() && plot.said == "Nothing yet.");
     }
 }

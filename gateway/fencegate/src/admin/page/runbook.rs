@@ -11,7 +11,7 @@ use super::frame::{Page, VERSION};
 const TEXT: &str = include_str!("../../../../../deploy/RUNBOOK.md");
 
 /// Rendered once, from the runbook of this build.
-static WRITTEN: LazyLock<String> = LazyLock::new(|| written(TEXT));
+static WRITTEN: LazyLock<String> = LazyLock::new(|| render_html(TEXT));
 
 #[derive(Template)]
 #[template(path = "runbook.html")]
@@ -26,15 +26,15 @@ pub(super) async fn runbook() -> Response {
 }
 
 /// The runbook as HTML. Links within it work; links to other documents become text, because those are not here.
-fn written(markdown: &str) -> String {
+fn render_html(markdown: &str) -> String {
     let mut events: Vec<Event<'_>> = Parser::new_ext(markdown, Options::ENABLE_TABLES).collect();
     name_headings(&mut events);
     let (mut followed, mut shown) = (Vec::new(), Vec::new());
     for event in events {
         match event {
             Event::Start(Tag::Link { ref dest_url, .. }) => {
-                followed.push(leads(dest_url));
-                shown.extend(leads(dest_url).then_some(event));
+                followed.push(is_kept_link(dest_url));
+                shown.extend(is_kept_link(dest_url).then_some(event));
             }
             Event::End(TagEnd::Link) => shown.extend(followed.pop().unwrap_or(true).then_some(event)),
             // Wide parts scroll by themselves on a narrow screen.
@@ -57,7 +57,7 @@ fn markup(text: &'static str) -> Event<'static> {
 }
 
 /// True for links within the document, and for links to public addresses.
-fn leads(url: &str) -> bool {
+fn is_kept_link(url: &str) -> bool {
     url.starts_with('#') || url.starts_with("https://")
 }
 
@@ -74,7 +74,7 @@ fn name_headings(events: &mut [Event<'_>]) {
             Event::Text(text) | Event::Code(text) if began.is_some() => said.push_str(text),
             Event::End(TagEnd::Heading(_)) => {
                 if let Some(Event::Start(Tag::Heading { id, .. })) = began.take().map(|at| &mut events[at]) {
-                    *id = Some(name(&said).into());
+                    *id = Some(heading_id(&said).into());
                 }
             }
             _ => {}
@@ -83,7 +83,7 @@ fn name_headings(events: &mut [Event<'_>]) {
 }
 
 /// The id that GitHub makes from a heading.
-fn name(heading: &str) -> String {
+fn heading_id(heading: &str) -> String {
     let kept = |letter: char| match letter {
         ' ' => Some('-'),
         letter if letter.is_alphanumeric() || "-_".contains(letter) => Some(letter.to_ascii_lowercase()),
@@ -116,8 +116,9 @@ mod tests {
 
     #[test]
     fn a_link_to_another_document_is_text_and_markup_is_none() {
-        let text =
-            written("# A `b` c\n\n[here](#a-b-c) [there](METRICS.md) [out](https://x.example/)\n\n    <b>\n");
+        let text = render_html(
+            "# A `b` c\n\n[here](#a-b-c) [there](METRICS.md) [out](https://x.example/)\n\n    <b>\n",
+        );
         assert!(text.contains("<h1 id=\"a-b-c\">"), "{text}");
         assert!(
             text.contains("<a href=\"#a-b-c\">here</a> there <a href=\"https://x.example/\">out</a>"),

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A duration as people read it: with two significant digits.
-pub(super) fn brief(millis: u64) -> String {
+pub(super) fn format_millis(millis: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "it is rounded anyway")]
     let seconds = millis as f64 / 1000.0;
     match millis {
@@ -16,13 +16,13 @@ pub(super) fn brief(millis: u64) -> String {
 }
 
 pub(super) fn now() -> String {
-    when(SystemTime::now())
+    format_time(SystemTime::now())
 }
 
-pub(super) fn when(at: SystemTime) -> String {
+pub(super) fn format_time(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
-pub(super) fn since(seconds: u64) -> String {
-    when(UNIX_EPOCH + Duration::from_secs(seconds))
+pub(super) fn format_since(seconds: u64) -> String {
+    format_time(UNIX_EPOCH + Duration::from_secs(seconds))
 }

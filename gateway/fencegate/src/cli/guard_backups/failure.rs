@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fencegate_guard::store::{CopyStoreError, StoreError, backup::BackupFormatError};
-use fencegate_process::again::quoted;
+use fencegate_process::again::shell_quote;
 
 use crate::{
     backups::{new_file::WriteBackupError, store_place::RestoreError},
@@ -37,13 +37,13 @@ pub(super) enum BackupCommandError {
     #[error(
         "FG0615: ZooKeeper went back: it gives tokens out that are below others, and no floor is above them all. \
          `fencegate era bump -c {}` first",
-        quoted(.policy)
+        shell_quote(.policy)
     )]
     WentBack { policy: String },
 }
 
 impl BackupCommandError {
-    pub(super) fn copied(path: &Path, not: CopyStoreError) -> Self {
+    pub(super) fn from_copy_error(path: &Path, not: CopyStoreError) -> Self {
         match not {
             CopyStoreError::Store(error) => Self::Store(error),
             CopyStoreError::Write(error) => Self::NotWritten(WriteBackupError::io(path, error)),

@@ -20,47 +20,49 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn run(making: &BackupArgs) -> Result<(), ExitCode> {
     let made = match making.offline {
         true => {
-            let file = config::file(making.guard.place.file(), CommandTarget::Guard)?;
+            let file = config::resolve_file(making.guard.place.file(), CommandTarget::Guard)?;
             let plan::GuardPlan { store, .. } = policy::read_guard_quietly(&file)?;
-            of_file(&store, making)
+            backup_file(&store, making)
         }
         false => {
-            let found = making.guard.place.found(CommandTarget::Guard)?;
-            admin::ask(&found, CommandTarget::Guard, async |guard| Ok(of_running(guard, making).await))
-                .map_err(BackupCommandError::from)
-                .and_then(|made| made)
+            let found = making.guard.place.resolve(CommandTarget::Guard)?;
+            admin::with_client(&found, CommandTarget::Guard, async |guard| {
+                Ok(backup_running(guard, making).await)
+            })
+            .map_err(BackupCommandError::from)
+            .and_then(|made| made)
         }
     };
-    let header = made.map_err(|trouble| out::failed(&trouble))?;
-    out::say(wording::backed_up(&making.file, &header, making.guard.format))
+    let header = made.map_err(|trouble| out::report_error(&trouble))?;
+    out::print_text(wording::backup_text(&making.file, &header, making.guard.format))
 }
 
-async fn of_running(
+async fn backup_running(
     guard: &mut AdminClient,
     making: &BackupArgs,
 ) -> Result<BackupHeader, BackupCommandError> {
     // Before the guard is asked: it would begin to read.
-    let mut file = begun(making)?;
-    let mut backup = guard.post_for_stream("/api/v1/backup").await?;
-    while let Some(part) = backup.next(PATIENCE).await.map_err(|why| guard.unanswered(why))? {
+    let mut file = create_file(making)?;
+    let mut backup = guard.post_stream("/api/v1/backup").await?;
+    while let Some(part) = backup.next_chunk(PATIENCE).await.map_err(|why| guard.no_answer_error(why))? {
         file.write_all(&part).map_err(|error| WriteBackupError::io(&making.file, error))?;
     }
     Ok(file.finish()?)
 }
 
-fn of_file(store: &plan::StoreLocation, making: &BackupArgs) -> Result<BackupHeader, BackupCommandError> {
+fn backup_file(store: &plan::StoreLocation, making: &BackupArgs) -> Result<BackupHeader, BackupCommandError> {
     let plan::StoreLocation::Redb(path) = store else {
         return Err(BackupCommandError::Shared(
             "`pg_dump`, or the archive of its write-ahead log, backs it up",
         ));
     };
-    let mut file = begun(making)?;
+    let mut file = create_file(making)?;
     let store = RedbStore::open(Path::new(path))?;
-    store.copy(&mut file).map_err(|not| BackupCommandError::copied(&making.file, not))?;
+    store.copy(&mut file).map_err(|not| BackupCommandError::from_copy_error(&making.file, not))?;
     Ok(file.finish()?)
 }
 
-fn begun(making: &BackupArgs) -> Result<AtomicFile, WriteBackupError> {
+fn create_file(making: &BackupArgs) -> Result<AtomicFile, WriteBackupError> {
     let existing = if making.overwrite { OverwritePolicy::Replace } else { OverwritePolicy::Keep };
     AtomicFile::begin(&making.file, existing)
 }

@@ -24,14 +24,14 @@ use crate::{
 };
 
 pub(super) fn run(restoring: &RestoreArgs) -> Result<(), ExitCode> {
-    let file = config::file(restoring.config.as_deref(), CommandTarget::Guard)?;
+    let file = config::resolve_file(restoring.config.as_deref(), CommandTarget::Guard)?;
     let guard = policy::read_guard_quietly(&file)?;
-    let usual = Some(config::usual(CommandTarget::Gateway)).filter(|usual| usual.exists());
+    let usual = Some(config::default_path(CommandTarget::Gateway)).filter(|usual| usual.exists());
     let asked = restoring.policy.as_deref().or(usual).filter(|_| restoring.floor.is_none());
     let gateway = asked.map(policy::read_quietly).transpose()?;
     let gateway = asked.zip(gateway.as_ref());
-    let outcome = restore(restoring, &guard, gateway).map_err(|trouble| out::failed(&trouble))?;
-    out::say(wording::restored(&outcome, restoring.format))
+    let outcome = restore(restoring, &guard, gateway).map_err(|trouble| out::report_error(&trouble))?;
+    out::print_text(wording::restore_text(&outcome, restoring.format))
 }
 
 fn restore(
@@ -48,11 +48,11 @@ fn restore(
     let broken = |source| BackupCommandError::Broken { backup: backup.display().to_string(), source };
     let header = verify(backup).map_err(broken)?;
     let existing = if restoring.replace { OverwritePolicy::Replace } else { OverwritePolicy::Keep };
-    let place = RestoreTarget::take(Path::new(path), existing)?;
+    let place = RestoreTarget::open(Path::new(path), existing)?;
     // Asked only now: everything that the guard of this store has let in is below ZooKeeper's present epoch.
     let floor = match (restoring.floor, gateway) {
         (Some(floor), _) => floor,
-        (None, Some(gateway)) => asked(gateway, &header)?,
+        (None, Some(gateway)) => read_floor(gateway, &header)?,
         (None, None) => return Err(BackupCommandError::NoFloor),
     };
     let restored = RestoreOptions {
@@ -66,7 +66,7 @@ fn restore(
 }
 
 /// How far tokens have come, by ZooKeeper: no token above this was given out.
-fn asked(
+fn read_floor(
     (policy, gateway): (&Path, &plan::GatewayPlan),
     header: &BackupHeader,
 ) -> Result<u64, BackupCommandError> {

@@ -8,7 +8,7 @@ use std::{
 use fencegate_guard::store::{RestoreOptions, backup::BackupHeader};
 use serde_json::json;
 
-use crate::cli::{log::Format, when::since};
+use crate::cli::{log::Format, when::format_since};
 
 /// The result of a restore.
 pub(super) struct RestoreOutcome {
@@ -23,7 +23,7 @@ pub(super) struct RestoreOutcome {
     pub(super) closed_for: Duration,
 }
 
-pub(super) fn backed_up(file: &Path, header: &BackupHeader, format: Format) -> String {
+pub(super) fn backup_text(file: &Path, header: &BackupHeader, format: Format) -> String {
     let BackupHeader { identity, taken, highest, marks, operations, .. } = header;
     match format {
         Format::Json => format!(
@@ -42,7 +42,7 @@ pub(super) fn backed_up(file: &Path, header: &BackupHeader, format: Format) -> S
     }
 }
 
-pub(super) fn restored(outcome: &RestoreOutcome, format: Format) -> String {
+pub(super) fn restore_text(outcome: &RestoreOutcome, format: Format) -> String {
     let RestoreOutcome { path, header, restored, aside, closed_for, .. } = outcome;
     match format {
         Format::Json => format!(
@@ -53,11 +53,11 @@ pub(super) fn restored(outcome: &RestoreOutcome, format: Format) -> String {
                 "closed_for_ms": u64::try_from(closed_for.as_millis()).unwrap_or(u64::MAX),
             })
         ),
-        Format::Text => told(outcome),
+        Format::Text => describe(outcome),
     }
 }
 
-fn told(outcome: &RestoreOutcome) -> String {
+fn describe(outcome: &RestoreOutcome) -> String {
     let RestoreOutcome { path, backup, header, restored, aside, closed_for } = outcome;
     let aside = aside.as_ref().map(|aside| format!("moved aside  {}\n", aside.display()));
     format!(
@@ -78,11 +78,11 @@ fn told(outcome: &RestoreOutcome) -> String {
         backup.display(),
         restored.store,
         header.identity.store,
-        since(header.taken),
+        format_since(header.taken),
         restored.floor,
         header.operations,
         aside.unwrap_or_default(),
-        since(header.taken),
+        format_since(header.taken),
         humantime::format_duration(*closed_for),
     )
 }

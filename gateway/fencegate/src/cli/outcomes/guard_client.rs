@@ -9,7 +9,7 @@ use super::{
     verb::OutcomesCommand,
 };
 use crate::{
-    admin::{documents::encoded, input::ResolvedAs, outcomes::Open},
+    admin::{documents::encode, input::ResolvedAs, outcomes::Open},
     cli::{
         admin::{self, AdminClient, AdminClientError, AdminTarget, CommandTarget},
         log::Format,
@@ -18,7 +18,7 @@ use crate::{
 
 /// Runs the verb and returns the text to print.
 pub(in crate::cli) fn run(verb: &OutcomesCommand, found: &AdminTarget) -> Result<String, AdminClientError> {
-    admin::ask(found, CommandTarget::Guard, async |asker| {
+    admin::with_client(found, CommandTarget::Guard, async |asker| {
         let mut guard = GuardClient(asker);
         match verb {
             OutcomesCommand::Show { about, guard: running } => {
@@ -43,25 +43,25 @@ struct OperationList {
 
 impl GuardClient<'_> {
     async fn show(&mut self, about: Option<&str>, format: Format) -> Result<String, AdminClientError> {
-        let open = self.open().await?;
+        let open = self.unknown_outcomes().await?;
         let Some(about) = about else {
             return Ok(match format {
-                Format::Text => text::all(&open),
+                Format::Text => text::list_text(&open),
                 Format::Json => pretty(&json!({ "operations": open })),
             });
         };
         if let Some(one) = open.iter().find(|open| open.reference == about) {
             return Ok(match format {
-                Format::Text => text::one(one),
+                Format::Text => text::describe(one),
                 Format::Json => pretty(&json!(one)),
             });
         }
-        let known = self.get(&format!("/api/v1/keys/{}", encoded(about))).await?;
+        let known = self.get(&format!("/api/v1/keys/{}", encode(about))).await?;
         if format == Format::Json {
             return Ok(pretty(&known));
         }
-        let key: KeyReport = self.0.read(known)?;
-        Ok(text::key(&key, open.iter().filter(|open| key.is_of(open))))
+        let key: KeyReport = self.0.parse(known)?;
+        Ok(text::key_text(&key, open.iter().filter(|open| key.matches(open))))
     }
 
     async fn resolve(
@@ -71,8 +71,8 @@ impl GuardClient<'_> {
         format: Format,
     ) -> Result<String, AdminClientError> {
         // Read before the answer: afterwards the list no longer has it.
-        let open = self.open().await?;
-        let path = format!("/api/v1/operations/{}/resolve", encoded(reference));
+        let open = self.unknown_outcomes().await?;
+        let path = format!("/api/v1/operations/{}/resolve", encode(reference));
         // A guard of an earlier build knows no `force`.
         let mut said = json!({ "outcome": outcome });
         if force {
@@ -81,13 +81,13 @@ impl GuardClient<'_> {
         self.post(&path, &said).await?;
         let about = open.iter().find(|open| open.reference == reference);
         Ok(match format {
-            Format::Text => text::resolved(reference, outcome, about),
+            Format::Text => text::resolved_text(reference, outcome, about),
             Format::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
         })
     }
 
     async fn forget(&mut self, reference: &str, format: Format) -> Result<String, AdminClientError> {
-        let path = format!("/api/v1/operations/{}/forget", encoded(reference));
+        let path = format!("/api/v1/operations/{}/forget", encode(reference));
         self.post(&path, &json!({})).await?;
         Ok(match format {
             Format::Text => {
@@ -97,9 +97,9 @@ impl GuardClient<'_> {
         })
     }
 
-    async fn open(&mut self) -> Result<Vec<Open>, AdminClientError> {
+    async fn unknown_outcomes(&mut self) -> Result<Vec<Open>, AdminClientError> {
         let told = self.get("/api/v1/operations").await?;
-        Ok(self.0.read::<OperationList>(told)?.operations)
+        Ok(self.0.parse::<OperationList>(told)?.operations)
     }
 
     async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
@@ -114,7 +114,7 @@ impl GuardClient<'_> {
 fn known_to_show(trouble: AdminClientError) -> AdminClientError {
     match trouble {
         AdminClientError::NotFound { said } => {
-            let show = again::command(CommandTarget::Guard, "guard show");
+            let show = again::command_line(CommandTarget::Guard, "guard show");
             AdminClientError::NotFound { said: format!("{said}; `{show}` lists what is unknown") }
         }
         other => other,

@@ -53,7 +53,7 @@ pub(in crate::cli) struct RunningGuardArgs {
 }
 
 impl OutcomesCommand {
-    pub(in crate::cli) fn running(&self) -> &RunningGuardArgs {
+    pub(in crate::cli) fn guard_args(&self) -> &RunningGuardArgs {
         let (Self::Show { guard, .. } | Self::Resolve { guard, .. } | Self::Forget { guard, .. }) = self;
         guard
     }

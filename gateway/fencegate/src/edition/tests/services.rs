@@ -14,11 +14,11 @@ fn a_service_that_is_new_is_open_at_once_and_one_whose_keys_stay_is_as_it_was() 
 #[test]
 fn who_waits_goes_on_when_the_term_is_opened() {
     let first = first();
-    let running = first.runs(A);
+    let running = first.track_request(A);
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
-    let mut waits = Box::pin(second.opened(A));
+    let mut waits = Box::pin(second.wait_open(A));
     assert!(waits.as_mut().now_or_never().is_none());
-    assert!(second.opened(B).now_or_never().is_some(), "its keys stay");
+    assert!(second.wait_open(B).now_or_never().is_some(), "its keys stay");
     drop(running);
     assert_eq!(open(&mut openings), 1);
     assert!(waits.now_or_never().is_some());
@@ -27,11 +27,12 @@ fn who_waits_goes_on_when_the_term_is_opened() {
 #[test]
 fn what_a_plan_leaves_behind_are_the_terms_of_services_whose_keys_change() {
     let first = first();
-    let terms = |edition: &ActiveConfig| [A, B].map(|upstream| edition.known[upstream.0].term.clone());
+    let terms =
+        |edition: &ActiveConfig| [A, B].map(|upstream| edition.upstreams[upstream.0].generation.clone());
     let ([pay, book], (same, _)) = (terms(&first), after(&first, &[], &[]));
-    assert!(ActiveConfig::left(&first, &same).is_empty());
+    assert!(ActiveConfig::dropped_generations(&first, &same).is_empty());
     let (second, _) = after(&first, &[KEY], &["pay"]);
-    let left = ActiveConfig::left(&first, &second);
+    let left = ActiveConfig::dropped_generations(&first, &second);
     assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &pay) && !Arc::ptr_eq(&left[0], &book));
 }
 
@@ -45,10 +46,10 @@ async fn a_service_may_be_fenced_by_its_own_routes_or_by_those_of_a_name_that_le
         (&[&endpoints[..], &unfenced[..]].concat(), [true, false]),
         (&[&endpoints[..], &unfenced[..], &silent[..]].concat(), [true, true]),
     ] {
-        let (plan, _) = made(changes);
+        let (plan, _) = build_plan(changes);
         let fleets =
-            Upstreams::of(&plan, Metrics::of_gateway(&load(POLICY).plan.expect("sound")).endpoints());
-        let edition = ActiveConfig::first(plan, fleets.expect("no files"));
+            Upstreams::new(&plan, Metrics::for_gateway(&load(POLICY).plan.expect("sound")).endpoints());
+        let edition = ActiveConfig::initial(plan, fleets.expect("no files"));
         assert_eq!([edition.leads_to_fence(A).await, edition.leads_to_fence(B).await], fenced);
     }
 }
@@ -63,7 +64,7 @@ const C: UpstreamId = UpstreamId(2);
 #[test]
 fn a_service_that_is_added_is_nobody_else_s() {
     let (second, _) = after(&first(), &[WITH_C], &[]);
-    let added = second.runs(C);
+    let added = second.track_request(C);
     let (third, mut openings) = after(&second, &[WITH_C, KEY], &["pay"]);
     assert_eq!((open(&mut openings), third.is_open(A)), (1, true), "it has other resources");
     drop(added);
@@ -72,7 +73,7 @@ fn a_service_that_is_added_is_nobody_else_s() {
 #[test]
 fn a_route_that_moves_to_an_added_service_with_other_keys_waits_for_its_former_one() {
     let first = first();
-    let (pay, book) = (first.runs(A), first.runs(B));
+    let (pay, book) = (first.track_request(A), first.track_request(B));
     let moved =
         [("name: book, upstream: b", "name: book, upstream: c"), ("book/{path.id}\"}", "page/{path.id}\"}")];
     let (second, mut openings) = after(&first, &[&[WITH_C], &moved[..]].concat(), &["book"]);

@@ -19,11 +19,11 @@ fn leases() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
     let plan = load(&format!("{POLICY}{LEASES}"));
     let gateway = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.diagnostics));
     let (clock, (tasks, given)) = (Arc::<ManualClock>::default(), mpsc::unbounded_channel());
-    let (keeper, _desks) = keeper::keeper(clock.clone(), 1);
+    let (keeper, _desks) = keeper::lock_manager(clock.clone(), 1);
     let terms =
-        LeaseSettings { bounds: gateway.leases.clone(), authority: LeaseAuth::of(None).expect("no file") };
-    let all = Metrics::of_gateway(&gateway);
-    let (metrics, agreement) = (all.leases(), PlanCompat::of(&gateway, all.clone()));
+        LeaseSettings { bounds: gateway.leases.clone(), authority: LeaseAuth::load(None).expect("no file") };
+    let all = Metrics::for_gateway(&gateway);
+    let (metrics, agreement) = (all.leases(), PlanCompat::new(&gateway, all.clone()));
     let (in_force, drain) = (CurrentConfig::new(gateway), CancellationToken::new());
     let gateway = "gw-1".into();
     let parts = LeaseTableDeps { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement };
@@ -57,7 +57,7 @@ impl LeaseTable {
     }
 
     fn turns(&self) -> ConfigSwitchGuard<'_> {
-        self.may_turn_to(|key| Some(self.in_force.site(key))).unwrap_or_else(|why| panic!("{why}"))
+        self.begin_switch(|key| Some(self.in_force.site(key))).unwrap_or_else(|why| panic!("{why}"))
     }
 }
 
@@ -78,10 +78,10 @@ fn a_reload_that_panics_does_not_keep_leases_from_beginning() {
 fn a_plan_that_would_move_a_leased_lock_is_refused_and_leases_go_on() {
     let (leases, _tasks) = leases();
     assert!(leases.admits());
-    assert!(leases.may_turn_to(|_| None).is_err());
+    assert!(leases.begin_switch(|_| None).is_err());
     assert!(leases.admits(), "the plan has stayed");
-    let terms = LeaseSettings { bounds: None, authority: LeaseAuth::of(None).expect("no file") };
-    leases.turns().grants(terms);
+    let terms = LeaseSettings { bounds: None, authority: LeaseAuth::load(None).expect("no file") };
+    leases.turns().set_settings(terms);
     assert!(!leases.admits(), "nobody is granted one by the new plan");
 }
 
@@ -92,8 +92,8 @@ fn what_was_asked_of_the_plan_before_begins_no_lease() {
     let before = leases.in_force.plan();
     let turning = leases.turns();
     let plan = Arc::new(before.serving.clone());
-    let fleets = Upstreams::to_look_at(&plan, Metrics::of_gateway(&before).endpoints());
-    leases.in_force.turn_to((*before).clone(), ActiveConfig::first(plan, fleets));
+    let fleets = Upstreams::for_display(&plan, Metrics::for_gateway(&before).endpoints());
+    leases.in_force.replace((*before).clone(), ActiveConfig::initial(plan, fleets));
     drop(turning);
     assert_eq!(leases.admits_by(before).err(), Some(Reason::LockService));
     assert!(leases.admits());
@@ -102,10 +102,10 @@ fn what_was_asked_of_the_plan_before_begins_no_lease() {
 #[test]
 fn who_may_not_take_a_key_any_more_begins_no_lease() {
     let (leases, _tasks) = leases();
-    let mut bounds = leases.terms().bounds.clone().expect("the plan grants leases");
+    let mut bounds = leases.settings().bounds.clone().expect("the plan grants leases");
     bounds.principals[0].keys.clear();
-    let authority = LeaseAuth::of(None).expect("no file");
-    leases.turns().grants(LeaseSettings { bounds: Some(bounds), authority });
+    let authority = LeaseAuth::load(None).expect("no file");
+    leases.turns().set_settings(LeaseSettings { bounds: Some(bounds), authority });
     assert_eq!(leases.admits_by(leases.in_force.plan()).err(), Some(Reason::LeaseForbidden));
 }
 
@@ -113,10 +113,10 @@ fn who_may_not_take_a_key_any_more_begins_no_lease() {
 fn a_lease_knows_the_routes_whose_keys_have_changed_since() {
     let (leases, _tasks) = leases();
     let older = leases.admits_by(leases.in_force.plan()).expect("granted");
-    leases.turns().rekeys(&[]);
-    leases.turns().rekeys(&["pay".to_owned(), "book".to_owned()]);
-    leases.turns().rekeys(&["pay".to_owned()]);
+    leases.turns().mark_rekeyed(&[]);
+    leases.turns().mark_rekeyed(&["pay".to_owned(), "book".to_owned()]);
+    leases.turns().mark_rekeyed(&["pay".to_owned()]);
     let newer = leases.admits_by(leases.in_force.plan()).expect("granted");
-    let outlived = |lease: &Lease| ["pay", "book", "other"].map(|route| lease.has_outlived_keys_of(route));
+    let outlived = |lease: &Lease| ["pay", "book", "other"].map(|route| lease.is_rekeyed(route));
     assert_eq!((outlived(&older), outlived(&newer)), ([true, true, false], [false; 3]));
 }

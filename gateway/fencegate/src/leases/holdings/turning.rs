@@ -10,7 +10,7 @@ use fencegate_process::shown;
 
 use super::{
     super::{
-        lease::{Lease, sited},
+        lease::{Lease, site_for_permits},
         task::LeaseCommand,
     },
     LeaseSettings, LeaseTable,
@@ -22,26 +22,26 @@ pub struct ConfigSwitchGuard<'l>(&'l LeaseTable);
 
 impl ConfigSwitchGuard<'_> {
     /// Those that may hold their locks: by whatever plan they were granted, it is one before.
-    pub fn held(&self) -> Vec<Arc<Lease>> {
-        self.0.all().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
+    pub fn held_leases(&self) -> Vec<Arc<Lease>> {
+        self.0.lock_index().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
     }
 
     /// These routes have other keys by the next plan. To be called before a request begins by that.
-    pub fn rekeys(&self, routes: &[String]) {
+    pub fn mark_rekeyed(&self, routes: &[String]) {
         if routes.is_empty() {
             return;
         }
         let routes: Arc<HashSet<String>> = Arc::new(routes.iter().cloned().collect());
-        self.held().iter().for_each(|lease| lease.outlives_keys_of(&routes));
+        self.held_leases().iter().for_each(|lease| lease.mark_rekeyed(&routes));
     }
 
     /// What is said of leases from now on.
-    pub fn terms(&self) -> Arc<LeaseSettings> {
-        self.0.terms()
+    pub fn settings(&self) -> Arc<LeaseSettings> {
+        self.0.settings()
     }
 
     /// To be called before the plan of these terms is in force: whoever has that in hand finds them.
-    pub fn grants(&self, terms: LeaseSettings) {
+    pub fn set_settings(&self, terms: LeaseSettings) {
         // Fails where the process stops.
         self.0.tasks.send(LeaseCommand::FollowCredentials(terms.authority.clone())).ok();
         self.0.terms.store(Arc::new(terms));
@@ -57,7 +57,7 @@ impl Drop for ConfigSwitchGuard<'_> {
 /// True if the plan with these sites has a lock of the lease at another place.
 fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> bool {
     let mut locks = lease.keys.iter().zip(&lease.sites);
-    locks.any(|(key, held)| site(key).is_none_or(|site| sited(site, key, lease.permits) != *held))
+    locks.any(|(key, held)| site(key).is_none_or(|site| site_for_permits(site, key, lease.permits) != *held))
 }
 
 impl LeaseTable {
@@ -66,15 +66,15 @@ impl LeaseTable {
     ///
     /// # Errors
     /// The lock of a key that is leased would lie elsewhere: a lease and a request could hold it at once.
-    pub fn may_turn_to(
+    pub fn begin_switch(
         &self,
         site: impl Fn(&ResourceKey) -> Option<LockSite>,
     ) -> Result<ConfigSwitchGuard<'_>, String> {
         self.turning.store(true, Ordering::Release);
         let turning = ConfigSwitchGuard(self);
-        for lease in self.all().leases.values() {
+        for lease in self.lock_index().leases.values() {
             if lease.may_hold() && is_moved(lease, &site) {
-                let (keys, lease) = (shown::keys(&lease.keys), lease.id.reference());
+                let (keys, lease) = (shown::redact_keys(&lease.keys), lease.id.reference());
                 return Err(format!(
                     "lease {lease} holds or waits for {keys}, whose lock this plan has elsewhere, or delays: end it first, or wait"
                 ));

@@ -20,16 +20,16 @@ use hyper::header::HeaderValue;
 use tokio::time::timeout;
 
 use super::{
-    setting::{LeaseApi, LeaseCaller, LeaseLocation, PREFIX, json, read, read_if_any},
+    setting::{LeaseApi, LeaseCaller, LeaseLocation, PREFIX, json_response, parse_body, parse_optional_body},
     watching::WatchOptions,
 };
 use crate::{
-    in_force::{delays_in, site_in},
+    in_force::{plan_delays_key, site_in_plan},
     leases::{
         authority::may_take,
         far_question::PeerRequest,
-        lease::{EndReason, Lease, LockPlacement, NewLease, StageSnapshot, sited},
-        lease_json::{HELD, LeaseDocument, LeaseRequest, OVER, Renewal, Viewer, is_of_election},
+        lease::{EndReason, Lease, LockPlacement, NewLease, StageSnapshot, site_for_permits},
+        lease_json::{HELD, LeaseDocument, LeaseRequest, OVER, Renewal, Viewer, is_election_key},
     },
     one_line::is_line,
     refusal::{Reason, Refusal},
@@ -47,20 +47,20 @@ pub(super) async fn acquire(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let plan = interface.in_force.plan();
-    let terms = interface.leases.terms();
+    let terms = interface.leases.settings();
     let Some(bounds) = &terms.bounds else {
         return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
     };
-    let principal = applicant.known()?;
-    let asked: LeaseRequest = read(&body)?;
-    let keys = keys(&plan, &asked.keys)?;
+    let principal = applicant.require_principal()?;
+    let asked: LeaseRequest = parse_body(&body)?;
+    let keys = parse_keys(&plan, &asked.keys)?;
     if !may_take(principal, &keys) {
         return Err(Refusal::new(
             Reason::LeaseForbidden,
             format!("`{}` may not take these keys", principal.name),
         ));
     }
-    if asked.mode == Mode::Shared && keys.iter().any(is_of_election) {
+    if asked.mode == Mode::Shared && keys.iter().any(is_election_key) {
         return Err(Refusal::new(
             Reason::LeaseForbidden,
             "an election has one leader: its key is not shared",
@@ -71,31 +71,31 @@ pub(super) async fn acquire(
         return Err(malformed("`wait_ms` is above `leases.max_wait` of the policy"));
     }
     let in_time = !prefers_async(&headers);
-    let permits = asked.permits.map(permits).transpose()?;
+    let permits = asked.permits.map(parse_permits).transpose()?;
     let wanted = NewLease {
-        placed: interface.placed(plan, &keys, (asked.mode, permits)).await?,
+        placed: interface.place_locks(plan, &keys, (asked.mode, permits)).await?,
         permits,
         keys: keys.into(),
         mode: asked.mode,
-        ttl: ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
+        ttl: check_ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
         principal: principal.name.clone(),
-        note: asked.note.map(note).transpose()?,
+        note: asked.note.map(parse_note).transpose()?,
         max_age: bounds.max_age,
         unheard: wait.filter(|_| in_time).unwrap_or_default(),
         request: None,
     };
     if !in_time {
         let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
-        return Ok(created(StatusCode::ACCEPTED, &lease, &interface.told(&lease)));
+        return Ok(created_response(StatusCode::ACCEPTED, &lease, &interface.document(&lease)));
     }
-    let lease = interface.held(wanted, wait.unwrap_or_default()).await?;
+    let lease = interface.acquire_held(wanted, wait.unwrap_or_default()).await?;
     failpoint::pass("after_lease_granted");
-    let document = interface.told(&lease);
+    let document = interface.document(&lease);
     // The lease is over, so its client must not begin to work.
     if document.state != HELD {
-        return Err(ended_early(document.why.as_deref()));
+        return Err(ended_early_refusal(document.why.as_deref()));
     }
-    Ok(created(StatusCode::CREATED, &lease, &document))
+    Ok(created_response(StatusCode::CREATED, &lease, &document))
 }
 
 /// A lease that its client does not know yet. Dropping this ends the lease.
@@ -117,16 +117,16 @@ impl LeaseApi {
     ///
     /// # Cancellation
     /// Dropping the future ends the lease.
-    pub async fn held(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
+    pub async fn acquire_held(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
         let mut unheard = UndeliveredLease(self, Some(self.leases.begin(wanted, wait)?));
         let lease = unheard.1.clone().expect("it has just begun");
         let late = tokio::select! {
-            settled = timeout(wait + ZOOKEEPER_MARGIN, lease.settled()) => settled.is_err(),
+            settled = timeout(wait + ZOOKEEPER_MARGIN, lease.wait_decided()) => settled.is_err(),
             () = self.drain.cancelled() => {
                 return Err(Refusal::new(Reason::Draining, "a lease still waits when the gateway stops"));
             }
         };
-        match lease.glance().stage {
+        match lease.snapshot().stage {
             StageSnapshot::Held { .. } => {
                 unheard.1 = None;
                 Ok(lease)
@@ -138,7 +138,7 @@ impl LeaseApi {
             StageSnapshot::Over { why: EndReason::Lost, .. } => {
                 Err(Refusal::new(Reason::LockService, "the session ended while the lease waited"))
             }
-            StageSnapshot::Over { why, .. } => Err(ended_early(Some(why.word()))),
+            StageSnapshot::Over { why, .. } => Err(ended_early_refusal(Some(why.as_str()))),
             StageSnapshot::Waiting { .. } if late => {
                 Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time"))
             }
@@ -152,14 +152,14 @@ impl LeaseApi {
     ///
     /// # Errors
     /// It may be held yet.
-    pub async fn released(&self, found: Result<LeaseLocation, Refusal>) -> Result<(), Refusal> {
+    pub async fn release_lease(&self, found: Result<LeaseLocation, Refusal>) -> Result<(), Refusal> {
         let done = match found {
             Ok(LeaseLocation::Local(lease)) => {
                 self.leases.end(&lease, EndReason::Released);
                 return Ok(());
             }
             Ok(LeaseLocation::Remote(id)) => {
-                self.asks(id.member().to_owned(), PeerRequest::to_release(&id)).await
+                self.ask_peer(id.member().to_owned(), PeerRequest::for_release(&id)).await
             }
             Err(refusal) => Err(refusal),
         };
@@ -179,28 +179,29 @@ impl LeaseApi {
     }
 
     /// For its client.
-    pub(super) fn told(&self, lease: &Lease) -> LeaseDocument {
-        LeaseDocument::of(lease, &self.leases, Viewer::Client(self.tickets.as_deref()))
+    pub(super) fn document(&self, lease: &Lease) -> LeaseDocument {
+        LeaseDocument::new(lease, &self.leases, Viewer::Client(self.tickets.as_deref()))
     }
 
     /// Where the locks of these keys lie, as requests have them by `plan`.
     ///
     /// # Errors
     /// Not all of them can be held so.
-    pub async fn placed(
+    pub async fn place_locks(
         &self,
         plan: Arc<GatewayPlan>,
         keys: &[ResourceKey],
         (mode, permits): (Mode, Option<Permits>),
     ) -> Result<LockPlacement, Refusal> {
-        let session = self.leases.agreed(&plan, keys).await?;
-        if keys.iter().any(|key| delays_in(&plan, key)) {
+        let session = self.leases.check_plan_compat(&plan, keys).await?;
+        if keys.iter().any(|key| plan_delays_key(&plan, key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
         }
-        let sites: Vec<_> = keys.iter().map(|key| sited(site_in(&plan, key), key, permits)).collect();
+        let sites: Vec<_> =
+            keys.iter().map(|key| site_for_permits(site_in_plan(&plan, key), key, permits)).collect();
         let several = |site: &LockSite| site.permits().is_some();
-        if sites.iter().any(several) && (mode == Mode::Shared || keys.iter().any(is_of_election)) {
+        if sites.iter().any(several) && (mode == Mode::Shared || keys.iter().any(is_election_key)) {
             let why = "a permit is of a writer, and an election has one leader";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
         }
@@ -218,17 +219,17 @@ impl LeaseApi {
     }
 }
 
-fn created(status: StatusCode, lease: &Lease, document: &LeaseDocument) -> Response {
+fn created_response(status: StatusCode, lease: &Lease, document: &LeaseDocument) -> Response {
     let place = format!("{PREFIX}leases/{}", lease.id.reference());
     let place = HeaderValue::from_str(&place).expect("hex digits");
-    (status, [(LOCATION, place)], json(document)).into_response()
+    (status, [(LOCATION, place)], json_response(document)).into_response()
 }
 
 /// The refusal for a lease that ended before its client knew it. A repeat gets another lease.
-fn ended_early(why: Option<&str>) -> Refusal {
+fn ended_early_refusal(why: Option<&str>) -> Refusal {
     let why = why.unwrap_or("no word of why");
     Refusal::new(Reason::LockService, format!("the lease ended before its client was told of it: {why}"))
-        .advising("The lease ended before it could be told. Ask for another one.")
+        .with_advice("The lease ended before it could be told. Ask for another one.")
 }
 
 pub(super) async fn show(
@@ -238,18 +239,18 @@ pub(super) async fn show(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let watching = WatchOptions::of(&uri, &headers)?;
-    match interface.place(&applicant, &reference, &headers)? {
-        LeaseLocation::Local(lease) if watching.streams => Ok(interface.stream_here(lease)),
+    let watching = WatchOptions::parse(&uri, &headers)?;
+    match interface.locate_requested(&applicant, &reference, &headers)? {
+        LeaseLocation::Local(lease) if watching.streams => Ok(interface.stream_local(lease)),
         LeaseLocation::Local(lease) => {
             watching.wait(&lease, &interface.drain).await;
-            Ok(json(&interface.told(&lease)))
+            Ok(json_response(&interface.document(&lease)))
         }
-        LeaseLocation::Remote(id) if watching.streams => Ok(interface.stream_from(id, headers)),
+        LeaseLocation::Remote(id) if watching.streams => Ok(interface.stream_remote(id, headers)),
         LeaseLocation::Remote(id) => {
-            let question = PeerRequest::again(Method::GET, &uri, &headers, Bytes::new());
+            let question = PeerRequest::from_client_request(Method::GET, &uri, &headers, Bytes::new());
             let question = PeerRequest { patience: watching.longest, client: applicant.client, ..question };
-            interface.asks(id.member().to_owned(), question).await
+            interface.ask_peer(id.member().to_owned(), question).await
         }
     }
 }
@@ -262,17 +263,17 @@ pub(super) async fn renew(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let lease = match interface.place(&applicant, &reference, &headers)? {
+    let lease = match interface.locate_requested(&applicant, &reference, &headers)? {
         LeaseLocation::Local(lease) => lease,
         LeaseLocation::Remote(id) => {
-            let question = PeerRequest::again(Method::POST, &uri, &headers, body);
+            let question = PeerRequest::from_client_request(Method::POST, &uri, &headers, body);
             let question = PeerRequest { client: applicant.client, ..question };
-            return interface.asks(id.member().to_owned(), question).await;
+            return interface.ask_peer(id.member().to_owned(), question).await;
         }
     };
-    let Renewal { ttl_ms } = read_if_any(&body)?;
-    let before = lease.glance().ttl;
-    let terms = interface.leases.terms();
+    let Renewal { ttl_ms } = parse_optional_body(&body)?;
+    let before = lease.snapshot().ttl;
+    let terms = interface.leases.settings();
     if !terms.authority.still_grants(&lease.principal, &lease.keys) {
         return Err(Refusal::new(
             Reason::LeaseForbidden,
@@ -280,13 +281,13 @@ pub(super) async fn renew(
         ));
     }
     let ttl = match &terms.bounds {
-        Some(bounds) => ttl(ttl_ms, before.clamp(bounds.min_ttl, bounds.max_ttl), bounds)?,
+        Some(bounds) => check_ttl(ttl_ms, before.clamp(bounds.min_ttl, bounds.max_ttl), bounds)?,
         // The policy grants no new leases, but existing ones go on.
         None => before,
     };
-    lease.renew(ttl).ok_or_else(over)?;
-    let document = interface.told(&lease);
-    if document.state == OVER { Err(over()) } else { Ok(json(&document)) }
+    lease.renew(ttl).ok_or_else(lease_over)?;
+    let document = interface.document(&lease);
+    if document.state == OVER { Err(lease_over()) } else { Ok(json_response(&document)) }
 }
 
 pub(super) async fn release(
@@ -295,26 +296,26 @@ pub(super) async fn release(
     Path(reference): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let found = interface.place(&applicant, &reference, &headers);
-    interface.released(found).await.map(|()| StatusCode::NO_CONTENT.into_response())
+    let found = interface.locate_requested(&applicant, &reference, &headers);
+    interface.release_lease(found).await.map(|()| StatusCode::NO_CONTENT.into_response())
 }
 
 /// RFC 7240, 4.1.
 fn prefers_async(headers: &HeaderMap) -> bool {
-    prefer::respond_async(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
+    prefer::has_respond_async(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
 }
 
 /// The client has written the key itself, so it may read it again.
-pub(super) fn not_a_key(bad: &ParseKeyError) -> Refusal {
-    Refusal::new(Reason::KeyInvalid, bad.to_string()).advising(bad.to_string())
+pub(super) fn invalid_key(bad: &ParseKeyError) -> Refusal {
+    Refusal::new(Reason::KeyInvalid, bad.to_string()).with_advice(bad.to_string())
 }
 
-fn keys(plan: &GatewayPlan, asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
+fn parse_keys(plan: &GatewayPlan, asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     if !(1..=ResourceKey::MOST_IN_SET).contains(&asked.len()) {
         return Err(malformed("`keys` has 1 to 16 keys"));
     }
-    let keys: Result<Vec<_>, _> = asked.iter().map(|key| plan.serving.asked_key(key)).collect();
-    let mut keys = keys.map_err(|bad| not_a_key(&bad))?;
+    let keys: Result<Vec<_>, _> = asked.iter().map(|key| plan.serving.parse_key(key)).collect();
+    let mut keys = keys.map_err(|bad| invalid_key(&bad))?;
     // `#` stands before the number of a permit: `job#1` would have the marks of the second permit of `job`.
     if keys.iter().any(|key| key.as_str().contains('#')) {
         return Err(Refusal::new(Reason::KeyInvalid, "`#` is not for keys"));
@@ -326,7 +327,11 @@ fn keys(plan: &GatewayPlan, asked: &[String]) -> Result<Vec<ResourceKey>, Refusa
 
 /// # Errors
 /// It is outside of the bounds.
-pub fn ttl(asked: Option<u64>, unless: Duration, bounds: &plan::LeasePlan) -> Result<Duration, Refusal> {
+pub fn check_ttl(
+    asked: Option<u64>,
+    unless: Duration,
+    bounds: &plan::LeasePlan,
+) -> Result<Duration, Refusal> {
     let ttl = asked.map_or(unless, Duration::from_millis);
     if (bounds.min_ttl..=bounds.max_ttl).contains(&ttl) {
         Ok(ttl)
@@ -335,11 +340,11 @@ pub fn ttl(asked: Option<u64>, unless: Duration, bounds: &plan::LeasePlan) -> Re
     }
 }
 
-fn permits(asked: u16) -> Result<Permits, Refusal> {
+fn parse_permits(asked: u16) -> Result<Permits, Refusal> {
     Permits::new(asked).ok_or_else(|| malformed("`permits` is 2 to 1000"))
 }
 
-fn note(said: String) -> Result<Arc<str>, Refusal> {
+fn parse_note(said: String) -> Result<Arc<str>, Refusal> {
     if said.len() > MAX_NOTE_LEN || !is_line(&said) {
         return Err(malformed(
             "`note` is a line of 256 bytes at most, without characters that turn its direction or are not seen",
@@ -350,9 +355,9 @@ fn note(said: String) -> Result<Arc<str>, Refusal> {
 
 /// Tells the client the mistake, because nothing about it is secret.
 fn malformed(why: &'static str) -> Refusal {
-    Refusal::new(Reason::Malformed, why).advising(why)
+    Refusal::new(Reason::Malformed, why).with_advice(why)
 }
 
-fn over() -> Refusal {
+fn lease_over() -> Refusal {
     Refusal::new(Reason::StaleToken, "the lease is over")
 }

@@ -8,8 +8,8 @@ use axum::{
 use fencegate_lock::tenures::question::AdminQueryError;
 
 use super::{
-    client_calls::not_a_key,
-    setting::{LeaseApi, LeaseCaller, json},
+    client_calls::invalid_key,
+    setting::{LeaseApi, LeaseCaller, json_response},
 };
 use crate::{
     leases::{
@@ -24,12 +24,12 @@ pub(super) async fn show(
     Extension(applicant): Extension<LeaseCaller>,
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
-    applicant.known()?;
+    applicant.require_principal()?;
     let plan = interface.in_force.plan();
-    let key = plan.serving.asked_key(&key).map_err(|bad| not_a_key(&bad))?;
-    applicant.may_look_at(&key)?;
+    let key = plan.serving.parse_key(&key).map_err(|bad| invalid_key(&bad))?;
+    applicant.require_viewer(&key)?;
     let leases = &interface.leases;
-    let line = leases.keeper.line_of(&key, leases.site(&key)).await.map_err(untold)?;
+    let line = leases.keeper.queue_entries(&key, leases.site(&key)).await.map_err(query_refusal)?;
     let ours = leases.holder(&key);
     let behind = line.len();
     let standing = line.into_iter().map(|entry| {
@@ -47,23 +47,23 @@ pub(super) async fn show(
     let mut line: Vec<_> = standing.collect();
     line.sort_by_key(|standing| !standing.holds);
     let expected_wait_ms = leases.expected_wait(behind).map(millis);
-    Ok(json(&KeyDocument { key: key.as_str().to_owned(), line, expected_wait_ms }))
+    Ok(json_response(&KeyDocument { key: key.as_str().to_owned(), line, expected_wait_ms }))
 }
 
 pub(super) fn number(lease: &Lease) -> Option<u64> {
-    match lease.glance().stage {
+    match lease.snapshot().stage {
         StageSnapshot::Held { lock, .. } => Some(lock.token().number()),
         StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
     }
 }
 
 fn held_for(lease: &Lease) -> Option<u64> {
-    match lease.glance().stage {
+    match lease.snapshot().stage {
         StageSnapshot::Held { since, .. } => Some(millis(since)),
         StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
     }
 }
 
-pub(super) fn untold(untold: AdminQueryError) -> Refusal {
+pub(super) fn query_refusal(untold: AdminQueryError) -> Refusal {
     Refusal::new(Reason::LockService, untold.to_string())
 }

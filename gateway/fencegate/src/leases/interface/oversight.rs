@@ -8,7 +8,7 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::setting::{LeaseApi, LeaseCaller, json as document, read};
+use super::setting::{LeaseApi, LeaseCaller, json_response as document, parse_body};
 use crate::{
     leases::{
         holdings::LeaseTable,
@@ -39,7 +39,7 @@ pub(super) async fn list(
     State(interface): State<LeaseApi>,
     Extension(applicant): Extension<LeaseCaller>,
 ) -> Result<Response, Refusal> {
-    let known = applicant.known()?;
+    let known = applicant.require_principal()?;
     let theirs = |lease: &Lease| known.operator || lease.principal == known.name;
     Ok(document(&interface.leases.list(theirs)))
 }
@@ -50,9 +50,9 @@ pub(super) async fn revoke(
     Path(reference): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let operator = applicant.operator()?;
-    let Revocation { why } = read(&body)?;
-    interface.leases.revoke(&reference, &why, &operator.name).map(drop).or_else(unheeded)?;
+    let operator = applicant.require_operator()?;
+    let Revocation { why } = parse_body(&body)?;
+    interface.leases.revoke(&reference, &why, &operator.name).map(drop).or_else(action_refusal)?;
     Ok(document(&RevokedLease { revoked: reference }))
 }
 
@@ -61,29 +61,29 @@ pub(super) async fn break_lease(
     Extension(applicant): Extension<LeaseCaller>,
     Path(reference): Path<String>,
 ) -> Result<Response, Refusal> {
-    let operator = applicant.operator()?;
-    interface.leases.break_off(&reference, None, &operator.name).map(drop).or_else(unheeded)?;
+    let operator = applicant.require_operator()?;
+    interface.leases.break_lease(&reference, None, &operator.name).map(drop).or_else(action_refusal)?;
     Ok(document(&BrokenLease { broken: reference }))
 }
 
 impl LeaseTable {
     /// The leases of this gateway that `meant` selects, without their secrets.
     pub fn list(&self, meant: impl Fn(&Lease) -> bool) -> LeaseList {
-        let all = self.living();
+        let all = self.active();
         let meant = all.iter().filter(|lease| meant(lease));
-        let leases = meant.map(|lease| LeaseDocument::of(lease, self, Viewer::Public)).collect();
+        let leases = meant.map(|lease| LeaseDocument::new(lease, self, Viewer::Public)).collect();
         LeaseList { gateway: self.gateway.to_string(), leases }
     }
 }
 
-fn unheeded(why: LeaseActionError) -> Result<(), Refusal> {
+fn action_refusal(why: LeaseActionError) -> Result<(), Refusal> {
     Err(match why {
         // The lease is over, which is the wanted result.
         LeaseActionError::Over => return Ok(()),
         LeaseActionError::NotFound => Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"),
         LeaseActionError::InvalidReason => {
             let said = "`why` is a line of 1 to 256 bytes";
-            Refusal::new(Reason::Malformed, said).advising(said)
+            Refusal::new(Reason::Malformed, said).with_advice(said)
         }
     })
 }

@@ -73,25 +73,25 @@ impl LeaseApi {
     ///
     /// # Errors
     /// The request shows no id, the id of another lease than the path names, or the id of a lease that is gone.
-    pub(super) fn place(
+    pub(super) fn locate_requested(
         &self,
         applicant: &LeaseCaller,
         reference: &str,
         headers: &HeaderMap,
     ) -> Result<LeaseLocation, Refusal> {
-        let id = shown(headers)?;
+        let id = lease_id(headers)?;
         if LeaseReference::parse(reference) != Some(id.reference()) {
             return Err(Refusal::new(Reason::LeaseForbidden, "path and id name two leases"));
         }
-        self.found(applicant, id)
+        self.locate(applicant, id)
     }
 
     /// Where the lease with this id is held.
     ///
     /// # Errors
     /// The lease is gone, or the secret is wrong.
-    pub fn found(&self, applicant: &LeaseCaller, id: LeaseId) -> Result<LeaseLocation, Refusal> {
-        if applicant.sent_on || self.leases.is_here(&id) {
+    pub fn locate(&self, applicant: &LeaseCaller, id: LeaseId) -> Result<LeaseLocation, Refusal> {
+        if applicant.sent_on || self.leases.is_local(&id) {
             return self.leases.find(&id).map(LeaseLocation::Local);
         }
         Ok(LeaseLocation::Remote(id))
@@ -104,9 +104,9 @@ impl LeaseApi {
     ///
     /// # Cancellation
     /// The other gateway may carry out the request all the same.
-    pub(super) async fn asks(&self, member: String, question: PeerRequest) -> Result<Response, Refusal> {
+    pub(super) async fn ask_peer(&self, member: String, question: PeerRequest) -> Result<Response, Refusal> {
         let (told, answered) = oneshot::channel();
-        self.leases.give(LeaseCommand::AskPeer { member, question, told })?;
+        self.leases.send(LeaseCommand::AskPeer { member, question, told })?;
         let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
         let PeerResponse { status, headers, body } = answered.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
@@ -114,7 +114,7 @@ impl LeaseApi {
 }
 
 impl PeerRequest {
-    pub(super) fn to_release(id: &LeaseId) -> Self {
+    pub(super) fn for_release(id: &LeaseId) -> Self {
         let path = format!("{PREFIX}leases/{}", id.reference());
         let lease = HeaderValue::from_str(&id.reveal()).ok();
         Self {
@@ -129,7 +129,7 @@ impl PeerRequest {
 
     /// The client's question about a lease, for another gateway. `uri` is the path below our prefix, as routes get
     /// it.
-    pub(super) fn again(method: Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Self {
+    pub(super) fn from_client_request(method: Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Self {
         let below = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = format!("{PREFIX}{}", below.trim_start_matches('/'));
         let lease = headers.get(FENCING_LEASE).cloned();
@@ -141,7 +141,7 @@ impl PeerRequest {
 ///
 /// # Errors
 /// There is no id, more than one, or a malformed one.
-pub fn shown(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
+pub fn lease_id(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
     let mut lines = headers.get_all(FENCING_LEASE).iter();
     let line = lines.next().ok_or_else(|| Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`"))?;
     let alone = lines.next().is_none();
@@ -154,8 +154,8 @@ impl LeaseCaller {
     ///
     /// # Errors
     /// It may not, or the request shows no known credential.
-    pub(super) fn may_look_at(&self, key: &ResourceKey) -> Result<&Principal, Refusal> {
-        let known = self.known()?;
+    pub(super) fn require_viewer(&self, key: &ResourceKey) -> Result<&Principal, Refusal> {
+        let known = self.require_principal()?;
         if known.operator || may_take(known, std::slice::from_ref(key)) {
             Ok(known)
         } else {
@@ -165,15 +165,15 @@ impl LeaseCaller {
 
     /// # Errors
     /// The request shows no known credential.
-    pub fn known(&self) -> Result<&Principal, Refusal> {
+    pub fn require_principal(&self) -> Result<&Principal, Refusal> {
         let unknown = || Refusal::new(Reason::LeaseCredentials, "neither token nor certificate is known");
         self.principal.as_ref().ok_or_else(unknown)
     }
 
     /// # Errors
     /// The principal is no operator.
-    pub fn operator(&self) -> Result<&Principal, Refusal> {
-        let known = self.known()?;
+    pub fn require_operator(&self) -> Result<&Principal, Refusal> {
+        let known = self.require_principal()?;
         if known.operator {
             Ok(known)
         } else {
@@ -184,15 +184,15 @@ impl LeaseCaller {
 
 /// # Errors
 /// The body does not have the documented form.
-pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+pub(super) fn parse_body<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|bad| Refusal::new(Reason::Malformed, format!("the body: {bad}")))
 }
 
 /// The same for an optional body.
-pub(super) fn read_if_any<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
-    if body.is_empty() { Ok(T::default()) } else { read(body) }
+pub(super) fn parse_optional_body<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
+    if body.is_empty() { Ok(T::default()) } else { parse_body(body) }
 }
 
-pub(super) fn json(document: &impl Serialize) -> Response {
+pub(super) fn json_response(document: &impl Serialize) -> Response {
     axum::Json(document).into_response()
 }

@@ -58,14 +58,14 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
 const POLL_SECS: u64 = 20;
 
 impl WatchOptions {
-    pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, Refusal> {
+    pub(super) fn parse(uri: &Uri, headers: &HeaderMap) -> Result<Self, Refusal> {
         let asked = axum::extract::Query::<WatchQuery>::try_from_uri(uri);
         let axum::extract::Query(WatchQuery { watch, seen }) =
             asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
         Ok(Self {
             longest: Duration::from_secs(u64::from(watch).min(MAX_WATCH_SECS)),
             seen,
-            streams: streams(headers),
+            streams: wants_stream(headers),
         })
     }
 
@@ -74,17 +74,17 @@ impl WatchOptions {
         if self.longest.is_zero() {
             return;
         }
-        let seen = self.seen.unwrap_or_else(|| lease.glance().revision);
+        let seen = self.seen.unwrap_or_else(|| lease.snapshot().revision);
         tokio::select! {
             // After the time the lease is looked at as after a change.
-            late = timeout(self.longest, lease.changed_since(seen)) => drop(late),
+            late = timeout(self.longest, lease.wait_changed(seen)) => drop(late),
             () = drain.cancelled() => {}
         }
     }
 }
 
 /// True if the client asks for server-sent events.
-pub(super) fn streams(headers: &HeaderMap) -> bool {
+pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|kind| {
         kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
@@ -93,29 +93,29 @@ pub(super) fn streams(headers: &HeaderMap) -> bool {
 
 impl LeaseApi {
     /// Reports the changes of a lease of this gateway, until it is over.
-    pub(super) fn stream_here(self, lease: Arc<Lease>) -> Response {
+    pub(super) fn stream_local(self, lease: Arc<Lease>) -> Response {
         let begin = (self, lease, Some(0));
         let events = stream::unfold(begin, async |(interface, lease, seen)| {
             tokio::select! {
-                () = lease.changed_since(seen?) => {}
+                () = lease.wait_changed(seen?) => {}
                 () = interface.drain.cancelled() => return None,
             }
-            let document = LeaseDocument::of(&lease, &interface.leases, Viewer::Public);
+            let document = LeaseDocument::new(&lease, &interface.leases, Viewer::Public);
             let next = (document.state != OVER).then_some(document.revision);
-            Some((event(&document), (interface, lease, next)))
+            Some((to_event(&document), (interface, lease, next)))
         });
         sse(events)
     }
 
     /// The same for a lease of another gateway, which is asked again and again.
-    pub(super) fn stream_from(self, id: LeaseId, headers: HeaderMap) -> Response {
+    pub(super) fn stream_remote(self, id: LeaseId, headers: HeaderMap) -> Response {
         let begin = (self, id, headers, Some(0));
         let events = stream::unfold(begin, async |(interface, id, headers, seen)| {
             let mut seen = seen?;
             loop {
                 let asked = Instant::now();
                 let told = tokio::select! {
-                    told = interface.seen_elsewhere(&id, &headers, seen) => told,
+                    told = interface.poll_remote(&id, &headers, seen) => told,
                     () = interface.drain.cancelled() => return None,
                 };
                 match told {
@@ -126,7 +126,7 @@ impl LeaseApi {
                         (document.held_for_ms, document.lease, document.ticket) = (None, None, None);
                         let next = (document.state != OVER).then_some(document.revision);
                         seen = document.revision;
-                        return Some((event(&document), (interface, id, headers, next.map(|_| seen))));
+                        return Some((to_event(&document), (interface, id, headers, next.map(|_| seen))));
                     }
                     Err(refusal) => {
                         let said = Event::default().event("error").data(refusal.reason.word());
@@ -138,7 +138,7 @@ impl LeaseApi {
         sse(events)
     }
 
-    async fn seen_elsewhere(
+    async fn poll_remote(
         &self,
         id: &LeaseId,
         headers: &HeaderMap,
@@ -152,7 +152,7 @@ impl LeaseApi {
             patience: Duration::from_secs(POLL_SECS),
             client: None,
         };
-        let told = self.asks(id.member().to_owned(), question).await?;
+        let told = self.ask_peer(id.member().to_owned(), question).await?;
         let status = told.status();
         let body = axum::body::to_bytes(told.into_body(), usize::MAX).await.unwrap_or_default();
         serde_json::from_slice(&body).map_err(|_| {
@@ -163,7 +163,7 @@ impl LeaseApi {
     }
 }
 
-fn event(document: &LeaseDocument) -> Result<Event, Infallible> {
+fn to_event(document: &LeaseDocument) -> Result<Event, Infallible> {
     let text = serde_json::to_string(document).expect("plain fields serialise");
     Ok(Event::default().event("lease").id(document.revision.to_string()).data(text))
 }

@@ -43,7 +43,7 @@ impl<N: Network> GatewayParts<N> {
     ///
     /// # Errors
     /// A file cannot be used, or the machine has no thread for what looks after the endpoints.
-    pub fn of(
+    pub fn assemble(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
         (base, belongings): (&ProcessContext, &ProcessResources),
@@ -52,10 +52,10 @@ impl<N: Network> GatewayParts<N> {
     ) -> Result<Self, ProcessError> {
         let ProcessResources { memory, name, ours, .. } = belongings;
         let (keeper, desks) = sessions::keeper(gateway, base);
-        let agreement = PlanCompat::of(gateway, base.metrics.clone());
+        let agreement = PlanCompat::new(gateway, base.metrics.clone());
         let reach = ours.as_ref().map(|ours| ours.reach.clone());
-        let nameplate = LocalMember::reached_at(gateway.fingerprint, reach);
-        let nameplate = nameplate.shown_at(page).publishing(
+        let nameplate = LocalMember::with_endpoint(gateway.fingerprint, reach);
+        let nameplate = nameplate.with_page(page).with_publication(
             gateway.fingerprint,
             PlanCompat::publication(gateway),
             agreement.clone(),
@@ -66,14 +66,14 @@ impl<N: Network> GatewayParts<N> {
         };
         let in_force = CurrentConfig::new(gateway.clone());
         let agreeing = (&in_force, &agreement);
-        let granted = granting::granted(gateway, (belongings, &keeper), agreeing, base, network)?;
+        let granted = granting::set_up_leases(gateway, (belongings, &keeper), agreeing, base, network)?;
         let (leases, taker) = granted.unzip();
-        let role = GatewayRole::of(gateway, (name, keeper.clone(), leases), memory, agreement, &in_force)?;
+        let role = GatewayRole::new(gateway, (name, keeper.clone(), leases), memory, agreement, &in_force)?;
         let (workers, beside) = (options.workers, options.beside);
         let equipment =
             WorkerPoolConfig { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
-        let shared = staff::shared(&gateway.serving, base, equipment)?;
-        in_force.turn_to(gateway.clone(), shared.edition.clone());
+        let shared = staff::build_context(&gateway.serving, base, equipment)?;
+        in_force.replace(gateway.clone(), shared.edition.clone());
         Ok(Self { desks, taker, shared, keeper, nameplate, in_force })
     }
 
@@ -97,7 +97,7 @@ impl<N: Network> GatewayParts<N> {
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
             keeper: self.keeper.clone(),
             agreement: shared.role.agreement.clone(),
-            publisher: PlanPublisher::of(nameplate.clone(), shared.role.agreement.clone(), &gateway),
+            publisher: PlanPublisher::new(nameplate.clone(), shared.role.agreement.clone(), &gateway),
             nameplate: nameplate.clone(),
             in_force: in_force.clone(),
             leases: shared.role.leases.clone(),

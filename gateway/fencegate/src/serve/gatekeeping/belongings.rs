@@ -11,7 +11,7 @@ use super::options::GatewayOptions;
 use crate::{
     metrics::Metrics,
     serve::{
-        addresses::{host_name, reserve},
+        addresses::{bind_peer, host_name},
         not_serving::ProcessError,
     },
     siblings::LocalPeer,
@@ -32,32 +32,32 @@ pub struct ProcessResources {
 impl ProcessResources {
     /// # Errors
     /// The folder or an address belongs to another process, or a file cannot be read.
-    pub(super) fn taken(
+    pub(super) fn acquire(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
         metrics: &Metrics,
     ) -> Result<Self, ProcessError> {
-        let memory = remembered(gateway, metrics)?;
+        let memory = open_token_history(gateway, metrics)?;
         let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
-        let kept = gateway.peer.as_ref().map(|peer| reserve(peer, options.beside)).transpose()?;
+        let kept = gateway.peer.as_ref().map(|peer| bind_peer(peer, options.beside)).transpose()?;
         let (kept, bound) = kept.unzip();
-        let ours = ours(gateway, &name, bound, metrics)?;
+        let ours = open_local_peer(gateway, &name, bound, metrics)?;
         Ok(Self { memory, name, kept, ours })
     }
 }
 
-fn remembered(gateway: &GatewayPlan, metrics: &Metrics) -> Result<Arc<TokenHistory>, ProcessError> {
+fn open_token_history(gateway: &GatewayPlan, metrics: &Metrics) -> Result<Arc<TokenHistory>, ProcessError> {
     let Some(folder) = &gateway.state_dir else { return Ok(Arc::default()) };
     let counted = metrics.session(0);
-    Ok(TokenHistory::open(folder, &SystemRandomness, move || counted.state_failed())?)
+    Ok(TokenHistory::open(folder, &SystemRandomness, move || counted.record_state_write_failure())?)
 }
 
-fn ours(
+fn open_local_peer(
     gateway: &GatewayPlan,
     name: &Arc<str>,
     bound: Option<SocketAddr>,
     metrics: &Metrics,
 ) -> Result<Option<LocalPeer>, ProcessError> {
     let (Some(peer), Some(bound)) = (&gateway.peer, bound) else { return Ok(None) };
-    Ok(Some(LocalPeer::of(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
+    Ok(Some(LocalPeer::new(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
 }

@@ -23,7 +23,7 @@ type LeaseSetup<N> = (Arc<LeaseTable>, LeaseWorker<N>);
 
 /// # Errors
 /// A file with a token cannot be used.
-pub(super) fn granted<N: Network>(
+pub(super) fn set_up_leases<N: Network>(
     gateway: &GatewayPlan,
     (ProcessResources { name, ours, .. }, keeper): (&ProcessResources, &LockManager),
     (in_force, agreement): (&CurrentConfig, &Arc<PlanCompat>),
@@ -43,8 +43,8 @@ pub(super) fn granted<N: Network>(
         agreement: agreement.clone(),
         drain: base.drain.clone(),
         network,
-        turning: Box::pin(base.threads.joined(ThreadRole::Leases)),
+        turning: Box::pin(base.threads.register(ThreadRole::Leases)),
         ours: ours.clone(),
     };
-    Ok(Some(LeaseWorker::of(equipment, terms)))
+    Ok(Some(LeaseWorker::new(equipment, terms)))
 }

@@ -21,7 +21,7 @@ use crate::{
 ///
 /// # Errors
 /// The machine has no thread for it.
-pub(super) fn let_in(
+pub(super) fn start_admin(
     reception: BoundAdminListener,
     name: Arc<str>,
     base: &ProcessContext,
@@ -35,17 +35,17 @@ pub(super) fn let_in(
         keeper: role.keeper,
         metrics: base.metrics.clone(),
         threads: base.threads.clone(),
-        in_force,
+        config: in_force,
         hot: role.hot,
-        stays: role.stays,
-        trends: trends.clone(),
+        requests: role.stays,
+        history: trends.clone(),
         jwks: role.tickets.and_then(|tickets| tickets.jwks()),
         drain: base.drain.clone(),
         commands,
         leases: role.leases,
         csrf: CsrfToken::new(&SystemRandomness),
     };
-    let (followed, watched) = (trends.follow(base.metrics.clone()), base.threads.clone().watched());
-    reception.open(admin::of_gateway(seen), async { _ = join(followed, watched).await })?;
+    let (followed, watched) = (trends.sample_forever(base.metrics.clone()), base.threads.clone().watch());
+    reception.open(admin::gateway_routes(seen), async { _ = join(followed, watched).await })?;
     Ok(given)
 }

@@ -19,23 +19,23 @@ pub(super) struct ReloadLoop {
 }
 
 impl ReloadLoop {
-    pub(super) fn of(reloader: Reloader, watch: bool) -> Self {
+    pub(super) fn new(reloader: Reloader, watch: bool) -> Self {
         let file = reloader.file.clone();
-        Self { watcher: watch.then(|| FileWatcher::of(file)), reloader }
+        Self { watcher: watch.then(|| FileWatcher::new(file)), reloader }
     }
 
     /// Reads the file again when a signal, an operator or the file itself demands it; returns when a signal or an
     /// operator demands the end.
     ///
     /// `commands` end with it: an operator who commands a process that stops is told so, and does not wait.
-    pub(super) async fn until_the_end(
+    pub(super) async fn run(
         &mut self,
         signals: &mut Signals,
         mut commands: mpsc::UnboundedReceiver<AdminCommand>,
         manager: &ServiceNotifier,
     ) {
         let changed = async |watcher: &mut Option<FileWatcher>| match watcher {
-            Some(watcher) => watcher.changed().await,
+            Some(watcher) => watcher.wait_changed().await,
             None => std::future::pending().await,
         };
         loop {
@@ -55,7 +55,7 @@ impl ReloadLoop {
                 () = changed(&mut self.watcher) => (false, None),
             };
             let reload = self.reloader.reload(dry);
-            let report = if dry { reload.await } else { manager.told_of(reload).await };
+            let report = if dry { reload.await } else { manager.notify_reload(reload).await };
             if let Some(told) = told {
                 // Fails when the operator has gone, and then nobody waits for the report.
                 told.send(report).ok();

@@ -46,7 +46,7 @@ pub struct GatewayRole {
 impl GatewayRole {
     /// # Errors
     /// The key that tickets are signed with cannot be read.
-    pub(super) fn of(
+    pub(super) fn new(
         gateway: &GatewayPlan,
         (name, keeper, leases): (&Arc<str>, LockManager, Option<Arc<LeaseTable>>),
         memory: &Arc<TokenHistory>,
@@ -61,17 +61,17 @@ impl GatewayRole {
     }
 
     /// The lease interface; `None` if the process grants no leases.
-    fn asking(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseApiStep> {
+    fn lease_api(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseApiStep> {
         let leases = self.leases.clone()?;
         let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
         let (elections, drain) = (self.elections.clone(), drain.clone());
         let interface = LeaseApi { leases, in_force, tickets, elections, drain };
-        Some(LeaseApiStep::of(interface, plan.listener.timeouts.request_body))
+        Some(LeaseApiStep::new(interface, plan.listener.timeouts.request_body))
     }
 }
 
 /// True if a service may call back on some route.
-fn listens(plan: &Plan) -> bool {
+fn allows_callbacks(plan: &Plan) -> bool {
     let fences = plan.routes.routes().iter().filter_map(|route| route.fence.as_ref());
     fences.into_iter().any(|fence| fence.nested == NestedRequests::Allow)
 }
@@ -79,12 +79,12 @@ fn listens(plan: &Plan) -> bool {
 impl<N: Network> WorkerRole<N> for GatewayRole {
     const ROLE: Role = Role::Gateway;
 
-    fn stack(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+    fn pipeline(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerDeps { edition, mut parts, metrics, forward, courier, .. } = bench;
-        parts.leases = shared.role.asking(&shared.drain, &edition.plan);
-        parts.callers = shared.role.tickets.clone().filter(|_| listens(&edition.plan));
+        parts.leases = shared.role.lease_api(&shared.drain, &edition.plan);
+        parts.callers = shared.role.tickets.clone().filter(|_| allows_callbacks(&edition.plan));
         let fencing = FenceDeps {
-            accord: shared.role.agreement.accord(&edition.plan),
+            accord: shared.role.agreement.route_verdicts(&edition.plan),
             edition: edition.clone(),
             keeper: shared.role.keeper.clone(),
             courier,
@@ -101,7 +101,7 @@ impl<N: Network> WorkerRole<N> for GatewayRole {
             metrics: metrics.clone(),
             budget: shared.budget.clone(),
         };
-        let routing = RoutingTable::of(edition, metrics);
-        stack::gateway(parts, routing, fencing, forward)
+        let routing = RoutingTable::new(edition, metrics);
+        stack::gateway_pipeline(parts, routing, fencing, forward)
     }
 }

@@ -44,7 +44,7 @@ impl SessionThread {
     ) -> io::Result<Self> {
         let (alive, end) = oneshot::channel::<Infallible>();
         let close = CancellationToken::new();
-        let (closed, turning) = (close.clone(), threads.joined(ThreadRole::Sessions));
+        let (closed, turning) = (close.clone(), threads.register(ThreadRole::Sessions));
         let thread = thread::Builder::new().name("session".into()).spawn(move || {
             let _alive = alive;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -80,14 +80,14 @@ impl SessionThread {
 /// # Errors
 /// They cannot be used.
 pub(super) fn servers(gateway: &GatewayPlan, base: &ProcessContext) -> Result<Servers, CredentialsError> {
-    Servers::of(&gateway.zookeeper)?.followed(&base.metrics.session(0))
+    Servers::from_policy(&gateway.zookeeper)?.with_file_watch(&base.metrics.session(0))
 }
 
 /// The keeper of the keys, with its desks: one for each session that is to work for it.
 pub(super) fn keeper(gateway: &GatewayPlan, base: &ProcessContext) -> (LockManager, Vec<SessionWorker>) {
-    let (keeper, desks) = keeper::keeper(base.clock.clone(), gateway.zookeeper.sessions);
+    let (keeper, desks) = keeper::lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
     let counted = keeper.clone();
-    base.metrics.count_keys(move || counted.keys());
+    base.metrics.count_keys(move || counted.key_count());
     (keeper, desks)
 }
 
@@ -108,9 +108,9 @@ pub(super) fn settings(
         init: options.init,
         clock: base.clock.clone(),
         randomness: Arc::new(SystemRandomness),
-        memory: memory.clone(),
+        token_history: memory.clone(),
         sequence_limit: SEQUENCE_LIMIT,
         metrics: base.metrics.session(number),
-        complaints: complaints.clone(),
+        log_dedup: complaints.clone(),
     }
 }

@@ -19,13 +19,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// # Cancellation
 /// Dropping the future ends the questions; the time until the next one does not count.
-pub(super) async fn ask_what_is_in_doubt<N: Network>(network: &N, fleet: &Arc<EndpointSet>, guard: &Guard) {
+pub(super) async fn probe_unknown_outcomes<N: Network>(network: &N, fleet: &Arc<EndpointSet>, guard: &Guard) {
     let mut questions = FuturesUnordered::new();
     let mut asked = BTreeSet::new();
     loop {
-        for place in guard.to_ask() {
+        for place in guard.targets_to_probe() {
             if asked.insert(place.clone()) {
-                questions.push(ask(network, fleet, guard, place));
+                questions.push(probe_once(network, fleet, guard, place));
             }
         }
         tokio::select! {
@@ -36,7 +36,7 @@ pub(super) async fn ask_what_is_in_doubt<N: Network>(network: &N, fleet: &Arc<En
 }
 
 /// Asks once, and returns when the place may be asked again.
-async fn ask<N: Network>(
+async fn probe_once<N: Network>(
     network: &N,
     fleet: &Arc<EndpointSet>,
     guard: &Guard,
@@ -44,12 +44,12 @@ async fn ask<N: Network>(
 ) -> DispatchTarget {
     let (upstream, began) = (&fleet.upstream.name, guard.now());
     if health::is_running(network, fleet, &place.endpoint, place.address.as_deref()).await {
-        if guard.seen_running(&place, LivenessAnswer { asked: began, answered: guard.now() }) {
+        if guard.record_alive(&place, LivenessAnswer { asked: began, answered: guard.now() }) {
             info!(%upstream, endpoint = %place, "guard.endpoint_answers_again");
         }
-    } else if guard.not_seen(&place) {
+    } else if guard.record_silent(&place) {
         error!(%upstream, endpoint = %place, "guard.endpoint_silent: in doubt, and the endpoint does not answer: its keys stay closed");
     }
-    sleep(guard.rules.watch.as_ref().map_or(POLL_INTERVAL, |watch| watch.every)).await;
+    sleep(guard.config.watch.as_ref().map_or(POLL_INTERVAL, |watch| watch.interval)).await;
     place
 }

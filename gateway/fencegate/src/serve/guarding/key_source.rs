@@ -18,7 +18,7 @@ pub(super) struct TicketKeySource {
 }
 
 /// Fetches the keys again at intervals, for ever. For keys in a file it does nothing.
-pub(super) async fn kept_current(source: Option<&TicketKeySource>) {
+pub(super) async fn keep_current(source: Option<&TicketKeySource>) {
     if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
         remote.refresh().await;
     }

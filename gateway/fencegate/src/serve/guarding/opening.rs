@@ -46,21 +46,21 @@ impl GuardWithStore {
     ) -> Result<Option<Self>, GuardProcessError> {
         match &plan.store {
             plan::StoreLocation::Stateless => Err(GuardProcessError::Stateless),
-            plan::StoreLocation::Redb(path) => Self::alone(path, plan, init, base).map(Some),
+            plan::StoreLocation::Redb(path) => Self::open_local(path, plan, init, base).map(Some),
             plan::StoreLocation::Postgres(from) => {
-                let place = database::place(from)?;
+                let place = database::load_store_config(from)?;
                 let MainThread { runtime, signals } = main;
                 runtime.block_on(async {
                     tokio::select! {
-                        shared = Self::shared(&place, plan, init, base) => shared.map(Some),
-                        () = end_demanded(signals) => Ok(None),
+                        shared = Self::open_shared(&place, plan, init, base) => shared.map(Some),
+                        () = wait_end(signals) => Ok(None),
                     }
                 })
             }
         }
     }
 
-    fn alone(
+    fn open_local(
         path: &Path,
         plan: &plan::GuardPlan,
         init: Option<&StoreInit>,
@@ -74,8 +74,8 @@ impl GuardWithStore {
         });
         let instance = Guid::new(&SystemRandomness).to_string();
         let (clock, metrics) = (base.clock.clone(), base.metrics.guard());
-        let OpenedGuard { guard, remembered, committing } =
-            Guard::open(store, GuardConfig::of(plan), clock, instance, metrics)?;
+        let OpenedGuard { guard, remembered, commit_thread: committing } =
+            Guard::open(store, GuardConfig::from_plan(plan), clock, instance, metrics)?;
         let closed = guard.quarantine();
         let left = closed.map(|closed| closed.until.since(guard.now()));
         info!(
@@ -92,7 +92,7 @@ impl GuardWithStore {
         Ok(Self { guard, store: committing })
     }
 
-    async fn shared(
+    async fn open_shared(
         place: &PostgresConfig,
         plan: &plan::GuardPlan,
         init: Option<&StoreInit>,
@@ -102,7 +102,7 @@ impl GuardWithStore {
             let identity = StoreIdentity::new(&init.ensemble, &SystemRandomness);
             PostgresStore::init(place, &identity, init.floor).await?;
         }
-        let JoinedGuard { guard, keeping } = joined(place, plan, base).await?;
+        let JoinedGuard { guard, store_thread: keeping } = join_store(place, plan, base).await?;
         let closed = guard.quarantine();
         let left = closed.map(|closed| closed.until.since(guard.now()));
         info!(
@@ -119,7 +119,7 @@ impl GuardWithStore {
 }
 
 /// Waits for the database. Without it nothing is served, and it may come back by itself.
-async fn joined(
+async fn join_store(
     place: &PostgresConfig,
     plan: &plan::GuardPlan,
     base: &ProcessContext,
@@ -131,7 +131,7 @@ async fn joined(
             instance: Guid::new(&SystemRandomness).to_string(),
             metrics: base.metrics.guard(),
         };
-        match Guard::join(place, GuardConfig::of(plan), around).await {
+        match Guard::join(place, GuardConfig::from_plan(plan), around).await {
             Err(JoinGuardError::Store(UnusableDatabaseError::Unreachable { why, .. })) => {
                 if attempt % LOG_EVERY == 0 {
                     warn!(database = %place, why, "guard.database_away");
@@ -148,7 +148,7 @@ async fn joined(
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const LOG_EVERY: u32 = 60;
 
-async fn end_demanded(signals: &mut Signals) {
+async fn wait_end(signals: &mut Signals) {
     while signals.next().await == SignalAction::Reload {}
 }
 
@@ -157,13 +157,13 @@ async fn end_demanded(signals: &mut Signals) {
 ///
 /// # Errors
 /// The store was not written: the next start takes this end for a crash.
-pub(super) fn leave(guard: &Guard) -> Result<(), GuardProcessError> {
+pub(super) fn flush(guard: &Guard) -> Result<(), GuardProcessError> {
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     last.block_on(guard.leave()).map_err(|refused| GuardProcessError::LeaveStore(refused.to_string()))
 }
 
 /// Waits for the end of the store's thread.
-pub(super) fn closed(store: thread::JoinHandle<()>) {
+pub(super) fn join_store_thread(store: thread::JoinHandle<()>) {
     if store.join().is_err() {
         error!("the store's thread panicked");
     }

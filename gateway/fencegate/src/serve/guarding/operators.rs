@@ -20,7 +20,7 @@ use crate::{
 ///
 /// # Errors
 /// The machine has no thread for it.
-pub(super) fn let_in(
+pub(super) fn start_admin(
     reception: BoundAdminListener,
     plan: &plan::GuardPlan,
     base: &ProcessContext,
@@ -28,13 +28,13 @@ pub(super) fn let_in(
 ) -> io::Result<CancellationToken> {
     let end = CancellationToken::new();
     let asked = guard.clone();
-    let store = base.threads.answered(ThreadRole::Store, move || {
+    let store = base.threads.register_with(ThreadRole::Store, move || {
         let guard = asked.clone();
-        async move { guard.store_turned().await }
+        async move { guard.wait_for_store().await }
     });
     let seen = admin::GuardState {
         guard,
-        unbelieved,
+        rejected_callers: unbelieved,
         metrics: base.metrics.clone(),
         threads: base.threads.clone(),
         drain: base.drain.clone(),
@@ -43,7 +43,7 @@ pub(super) fn let_in(
         names: KeyRedaction(plan.serving.log.keys),
         backups: Arc::new(Semaphore::new(1)),
     };
-    let watched = base.threads.clone().watched();
-    reception.open(admin::of_guard(seen), async { _ = join(store, watched).await })?;
+    let watched = base.threads.clone().watch();
+    reception.open(admin::guard_routes(seen), async { _ = join(store, watched).await })?;
     Ok(end)
 }

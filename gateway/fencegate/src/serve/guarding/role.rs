@@ -28,7 +28,7 @@ pub struct GuardRole {
 }
 
 impl GuardRole {
-    pub(super) fn of(plan: &plan::GuardPlan, guard: Arc<Guard>, tickets: Option<Arc<Verifier>>) -> Self {
+    pub(super) fn new(plan: &plan::GuardPlan, guard: Arc<Guard>, tickets: Option<Arc<Verifier>>) -> Self {
         let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
         Self { guard, tickets, bypass, unbelieved: Arc::default() }
     }
@@ -37,12 +37,12 @@ impl GuardRole {
 impl<N: Network> WorkerRole<N> for GuardRole {
     const ROLE: Role = Role::Guard;
 
-    fn stack(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+    fn pipeline(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerDeps { edition, parts, pool, forward, .. } = bench;
         let GuardRole { guard, tickets, bypass, unbelieved } = shared.role.clone();
         let plan = Rc::new(edition.plan.clone());
         let claiming = ClaimDeps { guard: guard.clone(), plan, tickets, bypass, unbelieved };
-        let fleet = edition.fleets.fleet(UpstreamId(0)).clone();
+        let fleet = edition.fleets.get(UpstreamId(0)).clone();
         let checking = GuardAdmissionDeps {
             guard,
             running: parts.running.clone(),
@@ -50,6 +50,6 @@ impl<N: Network> WorkerRole<N> for GuardRole {
             fleet,
             budget: shared.budget.clone(),
         };
-        stack::guard(parts, claiming, checking, forward)
+        stack::guard_pipeline(parts, claiming, checking, forward)
     }
 }

@@ -21,7 +21,7 @@ pub struct Admission {
 
 impl Admission {
     /// `ticket` is what the service needs to call back, where its gateway allows that.
-    pub(super) fn of(running: &Execution, ticket: Option<HeaderValue>) -> Self {
+    pub(super) fn new(running: &Execution, ticket: Option<HeaderValue>) -> Self {
         let claim = running.claim();
         Self {
             token: claim.token,
@@ -36,7 +36,7 @@ impl Admission {
 impl DispatchPermit for Admission {
     /// The same dispatch again. It is asked for a second time only if nothing was sent.
     fn dispatch(&self) -> Option<Dispatch> {
-        Some(Dispatch { token: self.token, evidence: self.permission.clone() })
+        Some(Dispatch { token: self.token, validity: self.permission.clone() })
     }
 
     fn keys(&self) -> &[ResourceKey] {

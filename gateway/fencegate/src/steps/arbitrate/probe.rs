@@ -31,7 +31,7 @@ pub(super) enum ProbeAnswer {
 }
 
 impl ProbeAnswer {
-    fn word(&self) -> &'static str {
+    fn as_str(&self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::NotDone => "not done",
@@ -47,7 +47,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 ///
 /// # Cancellation
 /// Dropping the future ends the connection.
-pub(super) async fn ask<N: Network>(
+pub(super) async fn probe_operation<N: Network>(
     pool: &Pool<N>,
     fleet: &Arc<EndpointSet>,
     probe: &OutcomeProbe,
@@ -67,7 +67,7 @@ pub(super) async fn ask<N: Network>(
             ProbeAnswer::Unclear
         }
     };
-    info!(token = %entry.token, verdict = verdict.word(), "guard.probed");
+    info!(token = %entry.token, verdict = verdict.as_str(), "guard.probed");
     verdict
 }
 
@@ -77,15 +77,15 @@ async fn status<N: Network>(
     (probe, entry): (&OutcomeProbe, &JournalEntry),
     place: Option<&DispatchTarget>,
 ) -> Result<u16, String> {
-    let name = asked_by(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
-    let mut tour = fleet.tour(|| pick::hash(name));
+    let name = probe_name(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
+    let mut tour = fleet.cursor(|| pick::hash_name(name));
     tour.fresh = true;
     let sent_to = place.and_then(|place| fleet.endpoints().iter().find(|one| *one.name == *place.endpoint));
     if let Some(endpoint) = sent_to {
-        tour.settle_for(endpoint);
+        tour.pin_to(endpoint);
     }
     let mut lend = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
-    let path = probe.path.replace("{operation}", &escaped(unquoted(name)));
+    let path = probe.path.replace("{operation}", &escape(unquote(name)));
     let host = HeaderValue::from_str(host_of(lend.endpoint())).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
@@ -110,20 +110,20 @@ async fn status<N: Network>(
 /// The name by which the upstream knows this operation alone. With an empty name, or a name that changes the path,
 /// the question would be about something else, such as the list of all operations. With principals, it could be about
 /// the operation of another principal.
-fn asked_by(entry: &JournalEntry) -> Option<&str> {
+fn probe_name(entry: &JournalEntry) -> Option<&str> {
     let name = entry.name.as_deref().filter(|_| entry.askable || failpoint::is_off("rule_principal"))?;
-    (!["", ".", ".."].contains(&&*unquoted(name))).then_some(name)
+    (!["", ".", ".."].contains(&&*unquote(name))).then_some(name)
 }
 
 /// The text of a quoted string (RFC 8941); any other value unchanged.
-fn unquoted(name: &str) -> String {
+fn unquote(name: &str) -> String {
     let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return name.into();
     };
     inner.replace("\\\"", "\"").replace("\\\\", "\\")
 }
 
-fn escaped(name: String) -> String {
+fn escape(name: String) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
@@ -131,7 +131,7 @@ fn escaped(name: String) -> String {
 }
 
 /// The pauses between questions. Each is twice as long as the one before, and together they take about `most`.
-pub(super) fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
+pub(super) fn backoff(most: Duration) -> impl Iterator<Item = Duration> {
     let first = Duration::from_millis(200);
     std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
 }
@@ -159,17 +159,17 @@ mod tests {
             keep: 0,
             state: State::Admitted,
         };
-        assert_eq!(asked_by(&entry(Some("\"a\""), true)), Some("\"a\""));
-        assert_eq!(asked_by(&entry(Some("a"), false)), None, "another principal may use this name");
+        assert_eq!(probe_name(&entry(Some("\"a\""), true)), Some("\"a\""));
+        assert_eq!(probe_name(&entry(Some("a"), false)), None, "another principal may use this name");
         for nothing in [None, Some(""), Some("\"\""), Some("."), Some("\"..\"")] {
-            assert_eq!(asked_by(&entry(nothing, true)), None, "{nothing:?}");
+            assert_eq!(probe_name(&entry(nothing, true)), None, "{nothing:?}");
         }
     }
 
     #[test]
     fn a_name_in_a_path_is_one_segment() {
-        assert_eq!(escaped(unquoted("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
-        assert_eq!(escaped(unquoted("8e03978e-40d5")), "8e03978e-40d5");
-        assert_eq!(escaped(unquoted("../x?y#z")), "..%2Fx%3Fy%23z");
+        assert_eq!(escape(unquote("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
+        assert_eq!(escape(unquote("8e03978e-40d5")), "8e03978e-40d5");
+        assert_eq!(escape(unquote("../x?y#z")), "..%2Fx%3Fy%23z");
     }
 }

@@ -13,12 +13,12 @@ use crate::{
 };
 
 /// The operation was done, but nobody here saw its answer.
-pub(super) fn unseen() -> StoredResponse {
+pub(super) fn unseen_answer() -> StoredResponse {
     StoredResponse { status: 0, fields: Vec::new(), body: None }
 }
 
 /// The answer of an earlier execution.
-pub(super) fn again(kept: StoredResponse, notes: &RequestContext) -> Result<Reply, Refusal> {
+pub(super) fn replay(kept: StoredResponse, notes: &RequestContext) -> Result<Reply, Refusal> {
     let Some(status) = StatusCode::from_u16(kept.status).ok() else {
         return Err(Refusal::new(Reason::AlreadyDone, "done before, and its answer was not seen here"));
     };
@@ -50,7 +50,7 @@ const REPLAYED_FIELDS: [HeaderName; 8] = [
 ];
 
 /// What is kept of an answer's fields.
-pub(super) fn kept_fields(headers: &HeaderMap) -> Vec<(String, String)> {
+pub(super) fn replayable_fields(headers: &HeaderMap) -> Vec<(String, String)> {
     let values = REPLAYED_FIELDS
         .iter()
         .flat_map(|name| headers.get_all(name).into_iter().map(move |value| (name.as_str(), value)));

@@ -9,7 +9,7 @@ use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
     operation::Operation,
-    plan::{Mode, is_plain},
+    plan::{Mode, is_spelling_of},
     token::Token,
 };
 use hyper::{
@@ -17,13 +17,13 @@ use hyper::{
     header::{HeaderName, HeaderValue, VIA},
 };
 
-use fencegate_http::entries::entries;
+use fencegate_http::entries::list_entries;
 
 use crate::headers::FENCING_TICKET;
 
 /// The number of entries in all `Via` fields (RFC 9110, 7.6.3).
 pub fn hops(headers: &HeaderMap) -> u32 {
-    u32::try_from(entries(headers, &VIA).count()).unwrap_or(u32::MAX)
+    u32::try_from(list_entries(headers, &VIA).count()).unwrap_or(u32::MAX)
 }
 
 /// The dispatch that the fields name.
@@ -33,7 +33,7 @@ pub fn hops(headers: &HeaderMap) -> u32 {
 /// stamps it is malformed.
 pub fn claim(presented: &HeaderMap) -> Result<Claim, AdmitError> {
     let token = token(presented)?.ok_or(AdmitError::TokenMissing)?;
-    if let Some(number) = one(presented, "fencing-number")?
+    if let Some(number) = single_value(presented, "fencing-number")?
         && number != token.number().to_string()
     {
         return Err(AdmitError::TokenMalformed(MalformedTokenError::NumberMismatch));
@@ -48,19 +48,19 @@ pub fn claim(presented: &HeaderMap) -> Result<Claim, AdmitError> {
 
 /// `Fencing-Token`, where it stands there.
 pub fn token(presented: &HeaderMap) -> Result<Option<Token>, AdmitError> {
-    let token = one(presented, "fencing-token")?.map(Token::parse).transpose();
+    let token = single_value(presented, "fencing-token")?.map(Token::parse).transpose();
     token.map_err(|bad| AdmitError::TokenMalformed(bad.into()))
 }
 
 /// The dispatch in which the claim was called.
 pub fn parent(presented: &HeaderMap) -> Result<Option<Token>, AdmitError> {
-    let token = one(presented, "fencing-parent")?.map(Token::parse).transpose();
+    let token = single_value(presented, "fencing-parent")?.map(Token::parse).transpose();
     token.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-parent")))
 }
 
 /// The moment after which the dispatch must not be begun. Gateways of an older build do not send it.
 pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> {
-    let moment = one(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
+    let moment = single_value(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
     moment
         .transpose()
         .map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-not-after")))
@@ -68,7 +68,7 @@ pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> 
 
 /// `keep` is the default in seconds, for gateways that do not send it.
 pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, AdmitError> {
-    let Some(text) = one(presented, "fencing-operation")? else { return Ok(None) };
+    let Some(text) = single_value(presented, "fencing-operation")? else { return Ok(None) };
     let unreadable = AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-operation"));
     Operation::parse(text, keep).map(Some).ok_or(unreadable)
 }
@@ -87,18 +87,18 @@ pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
 }
 
 /// The ticket, if the gateway lets the service have it.
-pub fn passed_on(presented: &HeaderMap) -> Option<HeaderValue> {
-    let wanted = matches!(one(presented, "fencing-nested"), Ok(Some("allow")));
+pub fn forwarded_ticket(presented: &HeaderMap) -> Option<HeaderValue> {
+    let wanted = matches!(single_value(presented, "fencing-nested"), Ok(Some("allow")));
     ticket(presented).ok().filter(|_| wanted).cloned()
 }
 
 fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str, AdmitError> {
-    one(presented, name)?.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Missing(name)))
+    single_value(presented, name)?.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Missing(name)))
 }
 
 /// Every spelling that some server takes for the field counts, and only the one that a gateway writes is read.
-fn one<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, AdmitError> {
-    let spelled = |other: &HeaderName| is_plain(other.as_str(), name);
+fn single_value<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, AdmitError> {
+    let spelled = |other: &HeaderName| is_spelling_of(other.as_str(), name);
     let mut fields = presented.iter().filter(|(other, _)| spelled(other));
     let Some((own, value)) = fields.next() else { return Ok(None) };
     if fields.next().is_some() {
@@ -200,7 +200,7 @@ mod tests {
     fn a_request_has_one_ticket() {
         let mut headers = HeaderMap::new();
         assert_eq!(ticket(&headers), Err(TicketError::Missing));
-        assert_eq!(AdmitError::from(TicketError::Missing).word().as_str(), "ticket-missing");
+        assert_eq!(AdmitError::from(TicketError::Missing).code().as_str(), "ticket-missing");
         let value = HeaderValue::from_static("a.b.c");
         headers.append(FENCING_TICKET, value.clone());
         assert_eq!(ticket(&headers), Ok(&value));

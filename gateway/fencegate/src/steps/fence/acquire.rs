@@ -53,11 +53,11 @@ impl<N: Network> FenceDeps<N> {
         let wish = LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route };
         let guarded = level == FencingLevel::Guard;
         let held = |tenure: GrantGuard| RequestGrant {
-            keys: shown_as(&tenure, &fenced.keys),
+            keys: visible_keys(&tenure, &fenced.keys),
             tenure,
             mode: fenced.mode,
-            counted: metrics.holding(fenced.mode),
-            tickets: self.tickets_for(guarded, fence),
+            counted: metrics.start_hold(fenced.mode),
+            tickets: self.ticket_issuer(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
             nested: if guarded { fence.nested } else { NestedRequests::Ignore },
             called_from: request.notes.called_from.get().filter(|_| guarded),
@@ -66,21 +66,21 @@ impl<N: Network> FenceDeps<N> {
             _stay: None,
             share: None,
         };
-        if let Some(tenure) = self.keeper.at_once(wish) {
+        if let Some(tenure) = self.keeper.try_acquire(wish) {
             request.notes.waited.set(Some(Duration::ZERO));
-            metrics.acquired(AcquireLabel::Warm, fenced.mode, Duration::ZERO);
+            metrics.record_acquire(AcquireLabel::Warm, fenced.mode, Duration::ZERO);
             return Ok(AcquireOutcome::Held(held(tenure)));
         }
-        let (asked, waiting) = (Instant::now(), metrics.waiting());
+        let (asked, waiting) = (Instant::now(), metrics.track_waiter());
         request.notes.asked.set(Some(asked));
         let acquired = tokio::select! {
             acquired = self.keeper.acquire(wish) => acquired,
-            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
+            () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
                 return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
             }
-            () = client.gone() => {
-                metrics.acquired(AcquireLabel::ClientGone, fenced.mode, asked.elapsed());
-                self.hot.waited(&fenced.keys, asked.elapsed(), true);
+            () = client.disconnected() => {
+                metrics.record_acquire(AcquireLabel::ClientGone, fenced.mode, asked.elapsed());
+                self.hot.record_wait(&fenced.keys, asked.elapsed(), true);
                 // The client has left, so nobody reads this answer.
                 return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
             }
@@ -88,24 +88,24 @@ impl<N: Network> FenceDeps<N> {
         drop(waiting);
         request.notes.waited.set(Some(asked.elapsed()));
         let result = match &acquired {
-            Ok(tenure) if tenure.follows_another() => AcquireLabel::HandedOver,
+            Ok(tenure) if tenure.is_reused() => AcquireLabel::HandedOver,
             Ok(tenure) if tenure.was_contended() => AcquireLabel::Waited,
             Ok(_) => AcquireLabel::Immediate,
             Err(refused) => AcquireLabel::Refused(refused),
         };
-        metrics.acquired(result, fenced.mode, asked.elapsed());
+        metrics.record_acquire(result, fenced.mode, asked.elapsed());
         if let Err(AcquireError::Elsewhere(way)) = acquired {
             return Ok(AcquireOutcome::ForwardTo(way));
         }
-        self.hot.waited(&fenced.keys, asked.elapsed(), acquired.is_err());
+        self.hot.record_wait(&fenced.keys, asked.elapsed(), acquired.is_err());
         match acquired {
             Ok(tenure) => Ok(AcquireOutcome::Held(held(tenure))),
-            Err(refused) => Err(Refusal::of_lock(&refused, fence.locked_status)),
+            Err(refused) => Err(Refusal::from_lock_error(&refused, fence.locked_status)),
         }
     }
 }
 
 /// The keys as guards, tickets and services see them: each permit of a key has marks of its own.
-pub(super) fn shown_as(tenure: &GrantGuard, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
-    tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::shown_as(keys, permit))
+pub(super) fn visible_keys(tenure: &GrantGuard, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
+    tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::all_for_permit(keys, permit))
 }

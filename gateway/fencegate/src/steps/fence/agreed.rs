@@ -20,7 +20,7 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 impl<N> FenceDeps<N> {
     /// Returns when the session that would take the lock may serve the route. Without a session it returns as well:
     /// the request for the lock then fails and says so.
-    pub(super) async fn agreed(
+    pub(super) async fn wait_compatible(
         &self,
         request: &KeyedRequest,
         fenced: &RequestLock,
@@ -30,8 +30,8 @@ impl<N> FenceDeps<N> {
         let deadline = deadline.max(Instant::now() + MIN_WAIT);
         let mut news = None;
         loop {
-            let Some(session) = self.keeper.session_of(&fenced.keys[0]) else { return Ok(()) };
-            match self.accord.standing(session, fenced.route) {
+            let Some(session) = self.keeper.session_id_for(&fenced.keys[0]) else { return Ok(()) };
+            match self.accord.route_status(session, fenced.route) {
                 RouteStatus::Compatible => return Ok(()),
                 RouteStatus::Incompatible(by) => {
                     let why = format!("FG0550: {by} is older, and locks the resource in another way");
@@ -41,7 +41,7 @@ impl<N> FenceDeps<N> {
             }
             // Most requests need not subscribe. One that does looks once more, because news may have come before.
             let Some(news) = &mut news else {
-                news = Some(self.accord.hears());
+                news = Some(self.accord.subscribe());
                 continue;
             };
             tokio::select! {
@@ -50,11 +50,11 @@ impl<N> FenceDeps<N> {
                     let why = "FG0550: the route is new, and other gateways do not know of it yet";
                     return Err(Refusal::new(Reason::ConfigMismatch, why));
                 }
-                () = self.drained(request.plan.listener.timeouts.drain / 2) => {
+                () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
                     let why = "the other gateways did not know of the route yet when the gateway stops";
                     return Err(Refusal::new(Reason::Draining, why));
                 }
-                () = client.gone() => {
+                () = client.disconnected() => {
                     return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
                 }
             }
@@ -63,7 +63,7 @@ impl<N> FenceDeps<N> {
 
     /// Whether the session that got the lock may serve the route. It may be another session than the one that was
     /// asked before.
-    pub(super) fn is_agreed(&self, fenced: &RequestLock, held: &RequestGrant) -> bool {
-        self.accord.standing(held.tenure.evidence().session(), fenced.route) == RouteStatus::Compatible
+    pub(super) fn is_compatible(&self, fenced: &RequestLock, held: &RequestGrant) -> bool {
+        self.accord.route_status(held.tenure.validity().session(), fenced.route) == RouteStatus::Compatible
     }
 }

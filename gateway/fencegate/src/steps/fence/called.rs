@@ -47,7 +47,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 impl CallContext {
     /// A called request never waits for a lock. So where a lock is busy, the refusal names the deadlock and not a
     /// wait.
-    pub(super) fn never_waited(&self, refusal: Refusal) -> Refusal {
+    pub(super) fn as_deadlock(&self, refusal: Refusal) -> Refusal {
         match (self, refusal.reason) {
             (Self::SameKeys(_) | Self::OtherKeys, Reason::Locked | Reason::QueueFull) => {
                 deadlock(refusal.detail)
@@ -60,11 +60,11 @@ impl CallContext {
 impl<N: Network> FenceDeps<N> {
     /// # Errors
     /// A request that is called in this way can never run.
-    pub(super) fn called(&self, request: &KeyedRequest) -> Result<CallContext, Refusal> {
+    pub(super) fn call_context(&self, request: &KeyedRequest) -> Result<CallContext, Refusal> {
         let Some(fenced) = &request.fenced else { return Ok(CallContext::NoCaller) };
         let fence = fenced.fence(&request.plan);
         let Some(shown) = request.notes.shown.get().filter(|_| fence.nested == NestedRequests::Allow) else {
-            return self.leased(request, fence);
+            return self.lease_context(request, fence);
         };
         let from = match shown {
             CallerTicket::Valid(from) => from,
@@ -83,7 +83,7 @@ impl<N: Network> FenceDeps<N> {
     ///
     /// # Errors
     /// The request cannot run there. It has not waited.
-    pub(super) async fn inside(
+    pub(super) async fn run_inside(
         &self,
         request: &KeyedRequest,
         (fenced, fence): (&RequestLock, &Fence),
@@ -93,16 +93,16 @@ impl<N: Network> FenceDeps<N> {
         match self.keeper.call(&from.keys, from.token, fenced.mode) {
             Ok((tenure, mode)) => {
                 let part = (from.keys.clone(), Some(from.token));
-                Ok(WaitOutcome::Held(self.holds(request, (fenced, fence), part, (tenure, mode))))
+                Ok(WaitOutcome::Held(self.request_grant(request, (fenced, fence), part, (tenure, mode))))
             }
-            Err(CallbackError::NotHeld) => self.at_its_holder(request, fenced, from, client).await,
-            Err(why) => Err(Refusal::of_call(why)),
+            Err(CallbackError::NotHeld) => self.forward_to_holder(request, fenced, from, client).await,
+            Err(why) => Err(Refusal::from_callback_error(why)),
         }
     }
 
     /// `keys` are all keys of the tenure, as its ticket has them. `from` is the dispatch in which the request was
     /// called.
-    pub(super) fn holds(
+    pub(super) fn request_grant(
         &self,
         request: &KeyedRequest,
         (fenced, fence): (&RequestLock, &Fence),
@@ -111,15 +111,15 @@ impl<N: Network> FenceDeps<N> {
     ) -> RequestGrant {
         let metrics = self.metrics.route(fenced.route);
         request.notes.waited.set(Some(Duration::ZERO));
-        metrics.acquired(AcquireLabel::Nested, mode, Duration::ZERO);
+        metrics.record_acquire(AcquireLabel::Nested, mode, Duration::ZERO);
         let guarded = request.plan.upstream(request.upstream).fencing == FencingLevel::Guard;
         RequestGrant {
             tenure,
             // The keys of the whole tenure, as its ticket names them.
             keys,
             mode,
-            counted: metrics.holding(mode),
-            tickets: self.tickets_for(guarded, fence),
+            counted: metrics.start_hold(mode),
+            tickets: self.ticket_issuer(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
             nested: if guarded { fence.nested } else { NestedRequests::Ignore },
             called_from: from.filter(|_| guarded),
@@ -131,25 +131,25 @@ impl<N: Network> FenceDeps<N> {
     }
 
     /// Another gateway has the tenure. Only that gateway knows which dispatches are in flight.
-    async fn at_its_holder(
+    async fn forward_to_holder(
         &self,
         request: &KeyedRequest,
         fenced: &RequestLock,
         from: &CallbackOrigin,
         client: &mut ClientWatch,
     ) -> Result<WaitOutcome, Refusal> {
-        let ours = |origin| self.tickets.as_ref().is_some_and(|tickets| tickets.is_of_this_process(origin));
+        let ours = |origin| self.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
         let forwarded = request.notes.forwarded.get().is_some();
         // A forwarded request is not forwarded again: the sender has asked ZooKeeper for the holder.
         let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
-            return Err(Refusal::of_call(CallbackError::NotHeld));
+            return Err(Refusal::from_callback_error(CallbackError::NotHeld));
         };
         let Some(courier) = &self.courier else {
             return Err(deadlock(
                 "its caller has come through another gateway, and the policy has no `peer`",
             ));
         };
-        let way = match self.keeper.holder(origin.member.clone()).await {
+        let way = match self.keeper.locate_member(origin.member.clone()).await {
             Ok(MemberLocation::Elsewhere(way)) => way,
             Ok(MemberLocation::Gone | MemberLocation::Here) => {
                 return Err(stale("the session of its caller's lock is over"));
@@ -161,7 +161,7 @@ impl<N: Network> FenceDeps<N> {
         };
         let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
         let errand = ForwardRequest { way: &way, key, request, left: CONNECT_TIMEOUT, ended_sessions };
-        match self.carry(courier, errand, client).await {
+        match self.forward(courier, errand, client).await {
             ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
             ForwardOutcome::Refused(refusal) => Err(refusal),
             ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {

@@ -81,29 +81,28 @@ impl<N: Network> PeerForwarder<N> {
     ///
     /// # Cancellation
     /// Must not be dropped before it returns: it would not be known whether anything was written.
-    pub async fn carry(&self, errand: ForwardRequest<'_>, client: &mut ClientWatch) -> ForwardOutcome {
+    pub async fn forward(&self, errand: ForwardRequest<'_>, client: &mut ClientWatch) -> ForwardOutcome {
         let ForwardRequest { way, request, .. } = errand;
         if request.http.extensions().get::<OfferedProtocols>().is_some() {
             return ForwardOutcome::Requeue("it asks for another protocol");
         }
         request.notes.forwarded_to.replace(Some(way.gateway.clone()));
         let carried = self.send(errand, client).await;
-        let counted =
-            match &carried {
-                ForwardOutcome::Answered(_) => ForwardLabel::Answered,
-                ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
-                    debug!(gateway = %way.gateway, why, "back from another gateway");
-                    request.notes.forwarded_to.take();
-                    request.notes.sent.take();
-                    ForwardLabel::Requeued
-                }
-                ForwardOutcome::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
-                    if client.is_gone() { ForwardLabel::ClientGone } else { ForwardLabel::Unknown }
-                }
-                ForwardOutcome::Refused(_) => return carried,
-            };
+        let counted = match &carried {
+            ForwardOutcome::Answered(_) => ForwardLabel::Answered,
+            ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
+                debug!(gateway = %way.gateway, why, "back from another gateway");
+                request.notes.forwarded_to.take();
+                request.notes.sent.take();
+                ForwardLabel::Requeued
+            }
+            ForwardOutcome::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
+                if client.is_disconnected() { ForwardLabel::ClientGone } else { ForwardLabel::Unknown }
+            }
+            ForwardOutcome::Refused(_) => return carried,
+        };
         if let Some(route) = request.notes.route.get() {
-            self.metrics.route(route).forwarded(counted);
+            self.metrics.route(route).record_forward(counted);
         }
         carried
     }
@@ -114,7 +113,7 @@ impl<N: Network> PeerForwarder<N> {
         client: &mut ClientWatch,
     ) -> ForwardOutcome {
         let until = Instant::now() + left;
-        let due = until + self.patience(request);
+        let due = until + self.response_timeout(request);
         let dialling_within = |left| DialOptions {
             network: &self.network,
             clock: &self.clock,
@@ -128,38 +127,38 @@ impl<N: Network> PeerForwarder<N> {
         loop {
             let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
             let lend = tokio::select! {
-                lend = PeerConnection::of(&dialling, &self.idle, way, fresh) => lend,
-                () = client.gone() => return ForwardOutcome::Refused(gone(Reason::Locked)),
+                lend = PeerConnection::acquire(&dialling, &self.idle, way, fresh) => lend,
+                () = client.disconnected() => return ForwardOutcome::Refused(client_gone(Reason::Locked)),
             };
             let Ok(mut lend) =
                 lend.inspect_err(|error| debug!(gateway = %way.gateway, %error, "not reached"))
             else {
-                self.idle.forget(way);
+                self.idle.close_idle(way);
                 return ForwardOutcome::Unreachable("the other gateway cannot be reached");
             };
-            let Some(again) = request.again() else {
+            let Some(again) = request.try_clone() else {
                 return ForwardOutcome::Requeue("its body is not here in full");
             };
-            let Some(http) = self.addressed(*again.http, request, (way, key, until)) else {
+            let Some(http) = self.build_request(*again.http, request, (way, key, until)) else {
                 return ForwardOutcome::Requeue("its key does not fit into a field");
             };
-            request.notes.sends(Instant::now(), &way.gateway);
+            request.notes.record_sent(Instant::now(), &way.gateway);
             let answer = lend.send(http, due.saturating_duration_since(Instant::now()));
             let answered = tokio::select! {
                 answered = answer => answered,
-                ended = ended(client, due) => return ended_early(ended, &mut lend),
-                () = self.until_lost(&asking, way, ended_sessions) => {
-                    self.idle.forget(way);
-                    return ended_early(StopReason::HolderLost, &mut lend);
+                ended = wait_stop(client, due) => return stop(ended, &mut lend),
+                () = self.wait_holder_lost(&asking, way, ended_sessions) => {
+                    self.idle.close_idle(way);
+                    return stop(StopReason::HolderLost, &mut lend);
                 }
             };
             match answered {
-                Ok(response) => return self.answered(response, lend, request, until),
-                Err(failed) => match self.broken(failed, lend) {
+                Ok(response) => return self.handle_response(response, lend, request, until),
+                Err(failed) => match self.classify_error(failed, lend) {
                     // The connection was closed while it was idle.
                     ForwardError::Unsent { reused: true } => fresh = true,
                     ForwardError::Unsent { reused: false } => {
-                        self.idle.forget(way);
+                        self.idle.close_idle(way);
                         return ForwardOutcome::Unreachable("not a byte could be sent");
                     }
                     ForwardError::Unknown(refusal) => return ForwardOutcome::Refused(refusal),
@@ -170,14 +169,14 @@ impl<N: Network> PeerForwarder<N> {
 
     /// Resolves when the session of the other gateway has ended, and its process says nothing any more: it is frozen,
     /// cut off or gone. A gateway that runs still gives a request back, or has dispatched it and gets its answer.
-    async fn until_lost(
+    async fn wait_holder_lost(
         &self,
         dialling: &DialOptions<'_, N>,
         way: &HolderRoute,
         ended_sessions: &EndedSessions,
     ) {
         ended_sessions.wait_for(&way.member).await;
-        while dialling.is_there(way).await {
+        while dialling.probe(way).await {
             sleep(PROBE_INTERVAL).await;
         }
     }
@@ -185,14 +184,14 @@ impl<N: Network> PeerForwarder<N> {
     /// The longest time that the other gateway may take beside the wait: it takes the body in full, may try the
     /// upstream twice, and takes the answer in full before it sends a byte of it. After that the outcome is unknown.
     /// A gateway that is frozen is left sooner, when its session is over. This is for one whose session lives on.
-    fn patience(&self, request: &KeyedRequest) -> Duration {
+    fn response_timeout(&self, request: &KeyedRequest) -> Duration {
         let upstream = self.plan.upstream(request.upstream);
         let attempt = upstream.connect_timeout + upstream.response_timeout;
         attempt * 2 + upstream.response_body_idle + self.plan.listener.timeouts.request_body + MARGIN
     }
 
     /// The client's own request, with a field of ours for the other gateway.
-    fn addressed(
+    fn build_request(
         &self,
         mut http: Request<Body>,
         request: &KeyedRequest,
@@ -200,7 +199,7 @@ impl<N: Network> PeerForwarder<N> {
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
         let certificate = request.notes.certificate.get().map(|digest| &**digest);
-        let said = field::told(&way.pass, key.as_str(), left, certificate, &self.ours.name);
+        let said = field::encode(&way.secret, key.as_str(), left, certificate, &self.ours.name);
         let mut said = HeaderValue::from_str(&said).ok()?;
         // Marked as sensitive, so that no library stores or logs it.
         said.set_sensitive(true);
@@ -208,7 +207,7 @@ impl<N: Network> PeerForwarder<N> {
         if let Some(CallerTicket::Valid(from)) = request.notes.shown.get() {
             // The gateway that keeps the key checks the ticket.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
-            http.headers_mut().insert(FENCING_TOKEN, from.written.clone());
+            http.headers_mut().insert(FENCING_TOKEN, from.token_header.clone());
         }
         if let Some(PresentedLease::Valid(_, written)) = request.notes.lease.get() {
             http.headers_mut().insert(FENCING_LEASE, written.clone());
@@ -224,15 +223,15 @@ impl<N: Network> PeerForwarder<N> {
     }
 
     /// The head of the answer is complete.
-    fn answered(
+    fn handle_response(
         &self,
         response: Response<Incoming>,
         mut lend: PeerConnection,
         request: &KeyedRequest,
         until: Instant,
     ) -> ForwardOutcome {
-        let Some(told) = PeerOutcome::read(response.headers()) else {
-            lend.give_up();
+        let Some(told) = PeerOutcome::parse(response.headers()) else {
+            lend.abort();
             warn!("an answer to what was sent on that no gateway gives");
             return ForwardOutcome::Refused(Refusal::new(
                 Reason::OutcomeUnknown,
@@ -241,20 +240,20 @@ impl<N: Network> PeerForwarder<N> {
         };
         if told.reason == Some(Reason::PeerForbidden) && told.outcome == Outcome::NotDispatched {
             // The gateway at the other end does not know the pass any more.
-            lend.give_up();
-            self.idle.forget(lend.way());
+            lend.abort();
+            self.idle.close_idle(lend.way());
             return ForwardOutcome::Requeue(Reason::PeerForbidden.word());
         }
-        if closes(response.headers()) {
+        if closes_connection(response.headers()) {
             // The other gateway is probably stopping. A request that met the end of an idle connection would have an
             // unknown outcome.
-            self.idle.forget(lend.way());
+            self.idle.close_idle(lend.way());
         }
-        let reply = self.reply(response, lend, request);
-        if told.is_its_own_trouble() && !(told.is_of_its_upstream() && Instant::now() >= until) {
+        let reply = self.build_reply(response, lend, request);
+        if told.is_peer_failure() && !(told.is_upstream_failure() && Instant::now() >= until) {
             let why = told.reason.map_or("not-dispatched", Reason::word);
             // The answer is short, and is read to its end only so that the connection can be used again.
-            tokio::task::spawn_local(async move { drop(reply.into_body().spent().await) });
+            tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
             return ForwardOutcome::Requeue(why);
         }
         let began = request.notes.sent.borrow().as_ref().map(|(at, _)| *at);
@@ -266,24 +265,29 @@ impl<N: Network> PeerForwarder<N> {
 
     /// The answer as it is, without the fields of the hop. Its report about the fence is believed, because only
     /// gateways are asked.
-    fn reply(&self, response: Response<Incoming>, lend: PeerConnection, request: &KeyedRequest) -> Reply {
+    fn build_reply(
+        &self,
+        response: Response<Incoming>,
+        lend: PeerConnection,
+        request: &KeyedRequest,
+    ) -> Reply {
         let (mut head, incoming) = response.into_parts();
         if head.headers.contains_key(TRANSFER_ENCODING) {
             head.headers.remove(CONTENT_LENGTH);
         }
-        let ours: HeaderMap = fields::clean(&mut head.headers, &self.plan.fields);
+        let ours: HeaderMap = fields::strip_hop_by_hop(&mut head.headers, &self.plan.fields);
         head.headers.extend(ours);
         head.version = Version::HTTP_11;
         let idle = self.plan.upstream(request.upstream).response_body_idle;
         let trailers = Trailers::Clean(request.plan.clone());
-        Response::from_parts(head, lend.body(incoming, trailers, idle))
+        Response::from_parts(head, lend.into_body(incoming, trailers, idle))
     }
 
-    fn broken(&self, failed: SendRequestError, mut lend: PeerConnection) -> ForwardError {
-        let unwritten = lend.give_up();
+    fn classify_error(&self, failed: SendRequestError, mut lend: PeerConnection) -> ForwardError {
+        let unwritten = lend.abort();
         // The library gives a request back only if it has not begun to send it. Bytes that were written then are not
         // bytes of the request: TLS closes a connection with a message of its own.
-        if unwritten || failed.back.is_some() {
+        if unwritten || failed.request.is_some() {
             return ForwardError::Unsent { reused: lend.is_reused() };
         }
         ForwardError::Unknown(Refusal::new(
@@ -294,7 +298,7 @@ impl<N: Network> PeerForwarder<N> {
 }
 
 /// The other gateway closes the connection after this answer.
-fn closes(headers: &HeaderMap) -> bool {
+fn closes_connection(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
 }
@@ -313,19 +317,19 @@ enum StopReason {
     HolderLost,
 }
 
-async fn ended(client: &mut ClientWatch, due: Instant) -> StopReason {
+async fn wait_stop(client: &mut ClientWatch, due: Instant) -> StopReason {
     tokio::select! {
-        () = client.gone() => StopReason::ClientGone,
+        () = client.disconnected() => StopReason::ClientGone,
         () = sleep_until(due) => StopReason::TimedOut,
     }
 }
 
 /// To the other gateway this looks like a client that left: it gives up a request that waits, and finishes one that
 /// was dispatched.
-fn ended_early(ended: StopReason, lend: &mut PeerConnection) -> ForwardOutcome {
-    match (ended, lend.give_up()) {
-        (StopReason::ClientGone, true) => ForwardOutcome::Refused(gone(Reason::Locked)),
-        (StopReason::ClientGone, false) => ForwardOutcome::Refused(gone(Reason::OutcomeUnknown)),
+fn stop(ended: StopReason, lend: &mut PeerConnection) -> ForwardOutcome {
+    match (ended, lend.abort()) {
+        (StopReason::ClientGone, true) => ForwardOutcome::Refused(client_gone(Reason::Locked)),
+        (StopReason::ClientGone, false) => ForwardOutcome::Refused(client_gone(Reason::OutcomeUnknown)),
         (StopReason::HolderLost, true) => {
             ForwardOutcome::Unreachable("its session is over, and it does not answer")
         }
@@ -342,7 +346,7 @@ fn ended_early(ended: StopReason, lend: &mut PeerConnection) -> ForwardOutcome {
 }
 
 /// The client has left, so nobody reads this answer.
-fn gone(reason: Reason) -> Refusal {
+fn client_gone(reason: Reason) -> Refusal {
     Refusal::new(reason, "the client went away while another gateway had its request")
 }
 

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     notes::RequestContext,
     refusal::{Outcome, Refusal},
-    steps::{answer::ExchangeObserver, forward::evidence_needed},
+    steps::{answer::ExchangeObserver, forward::wait_lock_lost},
 };
 
 /// The hold ends when this is dropped, or later, where the upstream must get its time first. A panic of the task that
@@ -32,7 +32,7 @@ pub(super) struct HoldGuard {
 }
 
 impl HoldGuard {
-    pub(super) fn of(
+    pub(super) fn new(
         hold: Rc<RequestGrant>,
         terms: AbandonPolicy,
         clock: SharedClock,
@@ -42,7 +42,7 @@ impl HoldGuard {
         Self { hold, terms, clock, once, notes, end: ExchangeEnd::Abandoned }
     }
 
-    pub(super) async fn refused(mut self, refusal: &Refusal) {
+    pub(super) async fn on_refused(mut self, refusal: &Refusal) {
         self.end = match refusal.outcome() {
             Outcome::NotDispatched => ExchangeEnd::Undispatched,
             Outcome::Done | Outcome::Replayed | Outcome::Unknown => ExchangeEnd::Broken,
@@ -51,18 +51,18 @@ impl HoldGuard {
         // Dropped before the wait: the connection may soon carry another exchange.
         drop(self);
         if let (Some(once), Outcome::NotDispatched) = (once, refusal.outcome()) {
-            once.came(OperationOutcome::NotExecuted).await;
+            once.complete(OperationOutcome::NotExecuted).await;
         }
     }
 }
 
 impl ExchangeObserver for HoldGuard {
-    async fn lapsed(&self) {
-        evidence_needed(Some(self.hold.tenure.permission()), self.terms.level, &self.clock).await;
-        AbandonPolicy::gives_up(&self.hold, &self.notes);
+    async fn wait_lapsed(&self) {
+        wait_lock_lost(Some(self.hold.tenure.permission()), self.terms.level, &self.clock).await;
+        AbandonPolicy::abandon(&self.hold, &self.notes);
     }
 
-    async fn complete(mut self, head: &Parts, _: Option<&Bytes>) {
+    async fn on_complete(mut self, head: &Parts, _: Option<&Bytes>) {
         if self.notes.unfinished.get() {
             // Dropped without a word, the record of the operation says that its outcome is unknown.
             self.end = ExchangeEnd::Unfinished;
@@ -74,28 +74,28 @@ impl ExchangeObserver for HoldGuard {
         self.end = ExchangeEnd::Complete;
         if let Some(once) = self.once.take() {
             // Recorded before the key is released, so that the next holder finds the outcome.
-            once::answered(once, head.status, self.notes.retires.get()).await;
+            once::record_response(once, head.status, self.notes.retires.get()).await;
         }
         if !self.notes.retires.get() {
-            self.hold.tenure.known();
+            self.hold.tenure.mark_settled();
         }
     }
 
     /// The tenure retires, because nothing was reported about the end.
-    fn broken(mut self) {
+    fn on_broken(mut self) {
         self.end = ExchangeEnd::Broken;
     }
 
     /// The key stays closed until the upstream has had its time.
-    fn left(self) {}
+    fn on_abandoned(self) {}
 
     fn keys(&self) -> String {
-        shown::keys(&self.hold.keys)
+        shown::redact_keys(&self.hold.keys)
     }
 }
 
 impl Drop for HoldGuard {
     fn drop(&mut self) {
-        self.terms.rests(&self.hold, &self.notes, self.end, self.clock.now());
+        self.terms.keep_until_safe(&self.hold, &self.notes, self.end, self.clock.now());
     }
 }

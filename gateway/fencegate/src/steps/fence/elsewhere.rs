@@ -21,7 +21,7 @@ use crate::{
     refusal::{Outcome, Reason, Refusal},
     steps::{
         key::{KeyedRequest, RequestLock},
-        presence::{ClientWatch, presence},
+        presence::{ClientWatch, client_channel},
         upgrade::OfferedProtocols,
     },
 };
@@ -46,8 +46,8 @@ impl<N: Network> FenceDeps<N> {
     ///
     /// # Errors
     /// Another gateway has sent the request, but by our plan it needs other keys than the one that was named.
-    pub(super) fn waits(&self, request: &KeyedRequest) -> Result<WaitPlace, Refusal> {
-        let alone = |fenced: &&RequestLock| is_kept(fenced, fenced.fence(&request.plan));
+    pub(super) fn wait_location(&self, request: &KeyedRequest) -> Result<WaitPlace, Refusal> {
+        let alone = |fenced: &&RequestLock| is_cached(fenced, fenced.fence(&request.plan));
         let kept = request.fenced.as_ref().filter(alone);
         match (request.notes.forwarded.get(), kept) {
             (Some(forwarded), Some(fenced)) if fenced.keys[0].as_str() == forwarded.key => {
@@ -56,7 +56,7 @@ impl<N: Network> FenceDeps<N> {
             (Some(_), _) => {
                 Err(Refusal::new(Reason::NotHolder, "by our plan it does not wait for that key alone"))
             }
-            (None, Some(fenced)) if self.courier.is_some() => Ok(leaves(request, fenced)),
+            (None, Some(fenced)) if self.courier.is_some() => Ok(allowed_location(request, fenced)),
             (None, _) => Ok(WaitPlace::Here),
         }
     }
@@ -81,27 +81,27 @@ impl<N: Network> FenceDeps<N> {
             let given = left();
             let ended_sessions = self.keeper.ended_sessions();
             let errand = ForwardRequest { way: &way, key, request, left: given, ended_sessions };
-            match self.carry(courier, errand, client).await {
+            match self.forward(courier, errand, client).await {
                 ForwardOutcome::Answered(reply) => {
-                    self.keeper.confirm(key, &way);
+                    self.keeper.record_holder(key, &way);
                     return Ok(WaitOutcome::Answered(Box::new(reply)));
                 }
                 ForwardOutcome::Refused(refusal) => {
-                    let cut_off = client.is_gone() || self.drain.is_cancelled();
+                    let cut_off = client.is_disconnected() || self.drain.is_cancelled();
                     if refusal.outcome() == Outcome::Unknown && !cut_off {
-                        self.keeper.shut(&way);
+                        self.keeper.mark_unreachable(&way);
                     }
                     return Err(refusal);
                 }
                 ForwardOutcome::Unreachable(_) => {
-                    self.keeper.forget(key, &way);
+                    self.keeper.forget_holder(key, &way);
                     if given >= MIN_FAIR_WAIT {
-                        self.keeper.shut(&way);
+                        self.keeper.mark_unreachable(&way);
                     }
                     waits = WaitPlace::Here;
                 }
                 ForwardOutcome::Requeue(why) => {
-                    self.keeper.forget(key, &way);
+                    self.keeper.forget_holder(key, &way);
                     sendings += 1;
                     let moved = why == Reason::NotHolder.word();
                     // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so
@@ -116,46 +116,46 @@ impl<N: Network> FenceDeps<N> {
 
     /// Sends the request on. Waits as long as the client does, but not beyond half of our drain: an answer that is
     /// missing then could take longer than this process has left.
-    pub(super) async fn carry(
+    pub(super) async fn forward(
         &self,
         courier: &PeerForwarder<N>,
         errand: ForwardRequest<'_>,
         client: &mut ClientWatch,
     ) -> ForwardOutcome {
-        let (asking, mut asked) = presence();
-        let mut carrying = pin!(courier.carry(errand, &mut asked));
+        let (asking, mut asked) = client_channel();
+        let mut carrying = pin!(courier.forward(errand, &mut asked));
         let drained = tokio::select! {
             carried = &mut carrying => return carried,
-            () = client.gone() => false,
-            () = self.drained(errand.request.plan.listener.timeouts.drain / 2) => true,
+            () = client.disconnected() => false,
+            () = self.wait_drain(errand.request.plan.listener.timeouts.drain / 2) => true,
         };
         // For the courier this looks like a client that left. Only the courier knows whether anything was written.
         drop(asking);
         match carrying.await {
             ForwardOutcome::Refused(refusal) if drained => {
-                ForwardOutcome::Refused(stopped(refusal.outcome()))
+                ForwardOutcome::Refused(stopped_refusal(refusal.outcome()))
             }
             carried => carried,
         }
     }
 }
 
-fn stopped(outcome: Outcome) -> Refusal {
+fn stopped_refusal(outcome: Outcome) -> Refusal {
     let reason = if outcome == Outcome::NotDispatched { Reason::Draining } else { Reason::OutcomeUnknown };
     Refusal::new(reason, "another gateway had not answered when this one stops")
 }
 
 /// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
-fn is_kept(fenced: &RequestLock, fence: &Fence) -> bool {
+fn is_cached(fenced: &RequestLock, fence: &Fence) -> bool {
     let cached = matches!(fence.hold, plan::Hold::Cached(_)) && fenced.keys.len() == 1;
     cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforcement::Refuse
 }
 
 /// A forwarded request must be here in full, because it may come back and be served here. After a switch of protocols
 /// the bytes are no request any more.
-fn leaves(request: &KeyedRequest, fenced: &RequestLock) -> WaitPlace {
+fn allowed_location(request: &KeyedRequest, fenced: &RequestLock) -> WaitPlace {
     let sends = fenced.fence(&request.plan).forward == ForwardPolicy::Holder;
-    let whole = request.http.body().again().is_some();
+    let whole = request.http.body().try_clone().is_some();
     let switches = request.http.extensions().get::<OfferedProtocols>().is_some();
     if sends && whole && !switches { WaitPlace::Anywhere } else { WaitPlace::Here }
 }

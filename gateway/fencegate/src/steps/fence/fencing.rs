@@ -59,12 +59,12 @@ pub struct FenceDeps<N> {
 
 impl<N> FenceDeps<N> {
     /// The signer for a dispatch that must carry a ticket, or whose service may call back.
-    pub(super) fn tickets_for(&self, guarded: bool, fence: &Fence) -> Option<Arc<TicketIssuer>> {
+    pub(super) fn ticket_issuer(&self, guarded: bool, fence: &Fence) -> Option<Arc<TicketIssuer>> {
         self.tickets.clone().filter(|_| guarded || fence.nested == NestedRequests::Allow)
     }
 
     /// Remembers the trace of a request that may be called back.
-    pub(super) fn traced(
+    pub(super) fn record_trace(
         &self,
         request: &KeyedRequest,
         held: &RequestGrant,
@@ -72,15 +72,20 @@ impl<N> FenceDeps<N> {
     ) -> Option<Rc<TraceGuard>> {
         // Nobody else can have a request in a trace that has begun here.
         let trace = request.notes.trace.get().filter(|_| fence.nested == NestedRequests::Allow)?;
-        Some(Rc::new(self.traces.hold(&held.keys, trace.id)))
+        Some(Rc::new(self.traces.insert(&held.keys, trace.id)))
     }
 
     /// After a wait that ended in vain: adds what the client can do, if the request may have waited for itself.
-    pub(super) fn in_vain(&self, request: &KeyedRequest, fenced: &RequestLock, refusal: Refusal) -> Refusal {
+    pub(super) fn add_deadlock_hint(
+        &self,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
+        refusal: Refusal,
+    ) -> Refusal {
         let trace = request.notes.trace.get().filter(|trace| trace.parent.is_some());
         let waited = refusal.reason == Reason::Locked && request.notes.called_from.get().is_none();
         match trace {
-            Some(trace) if waited && self.traces.have(&fenced.keys, trace.id) => refusal.advising(
+            Some(trace) if waited && self.traces.holds_any(&fenced.keys, trace.id) => refusal.with_advice(
                 "a request of the same trace has the resource: a service that calls back under the lock that it holds \
                  sends along the Fencing-Ticket and the Fencing-Token that it was sent",
             ),
@@ -90,7 +95,7 @@ impl<N> FenceDeps<N> {
 
     /// Returns when a draining gateway should tell a waiting request to go elsewhere. A request may wait for a part
     /// of the drain.
-    pub(super) async fn drained(&self, patience: Duration) {
+    pub(super) async fn wait_drain(&self, patience: Duration) {
         self.drain.cancelled().await;
         sleep(patience).await;
     }

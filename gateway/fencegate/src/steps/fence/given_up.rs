@@ -65,14 +65,14 @@ pub(super) enum ExchangeEnd {
 
 impl AbandonPolicy {
     /// The proof has ended, and the rest of the answer is not waited for.
-    pub(super) fn gives_up(hold: &RequestGrant, notes: &RequestContext) {
+    pub(super) fn abandon(hold: &RequestGrant, notes: &RequestContext) {
         if let Some(gate) = &*notes.gate.borrow() {
-            gate.lapse(hold.tenure.evidence());
+            gate.lapse(hold.tenure.validity());
         }
     }
 
     /// The exchange has ended, at `now`. Where the upstream has to have its time, the hold is kept until then.
-    pub(super) fn rests(
+    pub(super) fn keep_until_safe(
         &self,
         hold: &Rc<RequestGrant>,
         notes: &RequestContext,
@@ -93,7 +93,7 @@ impl AbandonPolicy {
                 drop(running);
             });
         }
-        let Some(until) = self.until((gate, begun_by), hold.tenure.evidence(), end, now) else { return };
+        let Some(until) = self.keep_until((gate, begun_by), hold.tenure.validity(), end, now) else { return };
         let hold = hold.clone();
         let rest = until.saturating_duration_since(Instant::now());
         info!(rest = %HumanDuration(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
@@ -112,21 +112,21 @@ impl AbandonPolicy {
     /// `begun_by`: the moment after which the upstream begins nothing. What a relay still has may be begun until then,
     /// so its time counts from there. With a delay the next holder waits for the execution itself, and the hold is kept
     /// only until that moment, after any end that is not known.
-    fn until(
+    fn keep_until(
         &self,
         (gate, begun_by): (&Gate, Option<Instant>),
         evidence: &LockValidity,
         end: ExchangeEnd,
         now: BootInstant,
     ) -> Option<Instant> {
-        let sent = gate.written() > 0;
+        let sent = gate.written_bytes() > 0;
         let may_go_on = match end {
             ExchangeEnd::Complete => false,
             // Nothing is counted any more once an exchange is complete.
             ExchangeEnd::Unfinished => true,
             ExchangeEnd::Abandoned => sent,
             ExchangeEnd::Broken | ExchangeEnd::Undispatched => {
-                sent && (gate.was_given_up() || !evidence.holds(now))
+                sent && (gate.is_abandoned() || !evidence.is_valid_at(now))
             }
         };
         let last = gate.last_write();
@@ -163,7 +163,7 @@ impl AbandonPolicy {
             FencingLevel::Upstream => return None,
         };
         let in_doubt = match end {
-            ExchangeEnd::Abandoned => gate.written() > 0,
+            ExchangeEnd::Abandoned => gate.written_bytes() > 0,
             // The guard may have told its doubt in a complete answer, and then nothing is counted any more.
             ExchangeEnd::Broken | ExchangeEnd::Unfinished => true,
             ExchangeEnd::Undispatched | ExchangeEnd::Complete => false,
@@ -201,8 +201,8 @@ mod tests {
 
     /// The gate of an exchange that has sent so many bytes under a proof of five seconds.
     async fn sent(bytes: &[u8]) -> (Rc<Gate>, Arc<SessionDeadline>, Arc<LockValidity>) {
-        let proof = Arc::new(SessionDeadline::until(1, at(5)));
-        let evidence = Arc::new(LockValidity::of(proof.clone()));
+        let proof = Arc::new(SessionDeadline::new(1, at(5)));
+        let evidence = Arc::new(LockValidity::new(proof.clone()));
         let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(64);
         gate.arm(Some(evidence.clone()));
@@ -223,20 +223,20 @@ mod tests {
             let (gate, _, evidence) = ended(b"x", why).await;
             let until = Some(gate.last_write() + LIMIT);
             assert_eq!(
-                terms(FencingLevel::None).until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
+                terms(FencingLevel::None).keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
                 until,
                 "{why:?}"
             );
             for level in [FencingLevel::Guard, FencingLevel::Upstream] {
                 assert_eq!(
-                    terms(level).until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
+                    terms(level).keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
                     None,
                     "{why:?}: tokens are compared"
                 );
             }
             let (gate, _, evidence) = ended(b"", why).await;
             assert_eq!(
-                terms(FencingLevel::None).until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
+                terms(FencingLevel::None).keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
                 None,
                 "{why:?}: nothing was sent"
             );
@@ -250,25 +250,25 @@ mod tests {
             let (gate, proof, evidence) = ended(b"x", why).await;
             proof.extend(at(50));
             assert_eq!(
-                terms.until((&gate, None), &evidence, ExchangeEnd::Broken, at(6)),
+                terms.keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(6)),
                 Some(gate.last_write() + LIMIT),
                 "{why:?}"
             );
         }
         let (gate, _, evidence) = ended(b"x", ShutReason::Abandoned).await;
-        assert_eq!(terms.until((&gate, None), &evidence, ExchangeEnd::Broken, at(4)), None);
+        assert_eq!(terms.keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(4)), None);
     }
 
     #[tokio::test]
     async fn the_key_rests_when_nobody_has_told_the_end() {
         let (gate, _, evidence) = ended(b"x", ShutReason::Abandoned).await;
-        let until = |level, end| terms(level).until((&gate, None), &evidence, end, at(4));
+        let until = |level, end| terms(level).keep_until((&gate, None), &evidence, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Abandoned), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         assert_eq!(until(FencingLevel::Upstream, ExchangeEnd::Abandoned), None, "tokens are compared");
         let (gate, _, evidence) = ended(b"", ShutReason::Abandoned).await;
         assert_eq!(
-            terms(FencingLevel::None).until((&gate, None), &evidence, ExchangeEnd::Abandoned, at(4)),
+            terms(FencingLevel::None).keep_until((&gate, None), &evidence, ExchangeEnd::Abandoned, at(4)),
             None,
             "nothing was sent"
         );
@@ -279,7 +279,7 @@ mod tests {
     async fn the_key_rests_when_a_proxy_may_have_made_the_whole_answer() {
         let (gate, _, evidence) = sent(b"x").await;
         gate.disarm();
-        let until = |level, end| terms(level).until((&gate, None), &evidence, end, at(4));
+        let until = |level, end| terms(level).keep_until((&gate, None), &evidence, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Unfinished), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         for level in [FencingLevel::Guard, FencingLevel::Upstream, FencingLevel::Delay(LIMIT)] {
@@ -329,7 +329,7 @@ mod tests {
         let enforced = |level| AbandonPolicy { expiry: ExpiryPolicy::Enforced, ..terms(level) };
         let begun_by = gate.last_write() + LIMIT;
         let until =
-            |level, end, begun_by| enforced(level).until((&gate, Some(begun_by)), &evidence, end, at(4));
+            |level, end, begun_by| enforced(level).keep_until((&gate, Some(begun_by)), &evidence, end, at(4));
         let at_none = until(FencingLevel::None, ExchangeEnd::Abandoned, begun_by);
         assert_eq!(at_none, Some(begun_by + LIMIT), "it has its time from then on");
         let before = gate.last_write() - Duration::from_millis(1);
@@ -340,7 +340,10 @@ mod tests {
         for end in [ExchangeEnd::Abandoned, ExchangeEnd::Broken] {
             let at_delay = until(FencingLevel::Delay(LIMIT), end, begun_by);
             assert_eq!(at_delay, Some(begun_by), "{end:?}: the delay counts from then on");
-            assert_eq!(terms(FencingLevel::Delay(LIMIT)).until((&gate, None), &evidence, end, at(4)), None);
+            assert_eq!(
+                terms(FencingLevel::Delay(LIMIT)).keep_until((&gate, None), &evidence, end, at(4)),
+                None
+            );
         }
         for end in [ExchangeEnd::Complete, ExchangeEnd::Undispatched] {
             assert_eq!(until(FencingLevel::Delay(LIMIT), end, begun_by), None, "{end:?}: nothing runs");
@@ -360,7 +363,8 @@ mod tests {
             let (gate, _, evidence) = sent(b"x").await;
             gate.disarm_if_held();
             gate.shut(why);
-            let until = terms(FencingLevel::None).until((&gate, None), &evidence, ExchangeEnd::Broken, at(4));
+            let until =
+                terms(FencingLevel::None).keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(4));
             assert_eq!(until, Some(gate.last_write() + LIMIT), "{why:?}");
         }
     }

@@ -66,7 +66,7 @@ impl DispatchPermit for Rc<RequestGrant> {
             let signed = tickets.ticket_until(&self.keys, token, self.mode, self.tenure.session(), wanted);
             if let Some((ticket, bound)) = signed {
                 headers.insert(FENCING_TICKET, ticket);
-                not_after = bound.map_or(not_after, |bound| not_after.no_later_than(bound));
+                not_after = bound.map_or(not_after, |bound| not_after.capped_at(bound));
             }
         }
         if self.nested == NestedRequests::Allow {
@@ -74,7 +74,7 @@ impl DispatchPermit for Rc<RequestGrant> {
         }
         match self.called_from {
             Some(token) => {
-                let value = HeaderValue::from_bytes(&token.text()).expect("digits and dashes");
+                let value = HeaderValue::from_bytes(&token.to_ascii()).expect("digits and dashes");
                 headers.insert(FENCING_PARENT, value);
             }
             None => drop(headers.remove(FENCING_PARENT)),

@@ -9,7 +9,7 @@ use fencegate_policies::plan::{Fence, LeasePolicy};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    acquire::shown_as,
+    acquire::visible_keys,
     called::CallContext,
     courier::{ForwardOutcome, ForwardRequest},
     elsewhere::WaitOutcome,
@@ -27,7 +27,11 @@ use crate::{
 impl<N: Network> FenceDeps<N> {
     /// # Errors
     /// The route requires a lease and the request has none, or the route takes no lease.
-    pub(super) fn leased(&self, request: &KeyedRequest, fence: &Fence) -> Result<CallContext, Refusal> {
+    pub(super) fn lease_context(
+        &self,
+        request: &KeyedRequest,
+        fence: &Fence,
+    ) -> Result<CallContext, Refusal> {
         match (fence.lease, request.notes.lease.get()) {
             (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(CallContext::NoCaller),
             (LeasePolicy::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
@@ -50,7 +54,7 @@ impl<N: Network> FenceDeps<N> {
     ///
     /// # Errors
     /// The lease is over, does not cover the request, or the turn does not come in time.
-    pub(super) async fn under(
+    pub(super) async fn acquire_under_lease(
         &self,
         request: &KeyedRequest,
         (fenced, fence): (&RequestLock, &Fence),
@@ -58,14 +62,14 @@ impl<N: Network> FenceDeps<N> {
         (deadline, client): (Instant, &mut ClientWatch),
     ) -> Result<WaitOutcome, Refusal> {
         let Some(leases) = &self.leases else { return Err(forbidden("the policy has no `leases`")) };
-        if !leases.is_here(id) {
-            return self.at_its_issuer(leases, request, fenced, id, (deadline, client)).await;
+        if !leases.is_local(id) {
+            return self.forward_to_issuer(leases, request, fenced, id, (deadline, client)).await;
         }
         let lease = leases.find(id)?;
         if !fenced.keys.iter().all(|key| lease.keys.contains(key)) {
             return Err(forbidden("its key is none of the lease's"));
         }
-        if lease.has_outlived_keys_of(&request.plan.routes.get(fenced.route).name) {
+        if lease.is_rekeyed(&request.plan.routes.get(fenced.route).name) {
             return Err(Refusal::new(
                 Reason::StaleToken,
                 "the keys of the route have changed since the lease",
@@ -77,20 +81,20 @@ impl<N: Network> FenceDeps<N> {
         let entered = tokio::select! {
             entered = lease.enter(fenced.mode) => entered,
             () = sleep_until(deadline) => return Err(locked("another request under its lease still runs")),
-            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
+            () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
                 return Err(Refusal::new(Reason::Draining, "still waiting for its turn when the gateway stops"));
             }
-            () = client.gone() => return Err(locked("the client went away while waiting")),
+            () = client.disconnected() => return Err(locked("the client went away while waiting")),
         };
-        let tenured = entered.map_err(unusable)?;
-        let keys = shown_as(&tenured.0, &(*lease.keys).into());
-        let held = self.holds(request, (fenced, fence), (keys, None), tenured);
+        let tenured = entered.map_err(unusable_refusal)?;
+        let keys = visible_keys(&tenured.0, &(*lease.keys).into());
+        let held = self.request_grant(request, (fenced, fence), (keys, None), tenured);
         request.notes.waited.set(Some(asked.elapsed()));
         Ok(WaitOutcome::Held(held))
     }
 
     /// Another process has the lease. Only that gateway knows whose turn it is.
-    async fn at_its_issuer(
+    async fn forward_to_issuer(
         &self,
         leases: &LeaseTable,
         request: &KeyedRequest,
@@ -104,30 +108,30 @@ impl<N: Network> FenceDeps<N> {
             return leases.find(id).and_then(|_| Err(stale()));
         }
         let Some(courier) = &self.courier else {
-            return Err(away("another gateway holds the lease, and the policy has no `peer`"));
+            return Err(issuer_unavailable("another gateway holds the lease, and the policy has no `peer`"));
         };
-        let way = match self.keeper.holder(id.member().to_owned()).await {
+        let way = match self.keeper.locate_member(id.member().to_owned()).await {
             Ok(MemberLocation::Elsewhere(way)) => way,
             Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
             Ok(MemberLocation::Unreachable) => {
-                return Err(away("the gateway that holds the lease has no `peer`"));
+                return Err(issuer_unavailable("the gateway that holds the lease has no `peer`"));
             }
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
         let left = deadline.saturating_duration_since(Instant::now());
         let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
         let errand = ForwardRequest { way: &way, key, request, left, ended_sessions };
-        match self.carry(courier, errand, client).await {
+        match self.forward(courier, errand, client).await {
             ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
             ForwardOutcome::Refused(refusal) => Err(refusal),
             ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
-                Err(away(format!("the gateway that holds the lease: {why}")))
+                Err(issuer_unavailable(format!("the gateway that holds the lease: {why}")))
             }
         }
     }
 }
 
-fn unusable(why: UseLeaseError) -> Refusal {
+fn unusable_refusal(why: UseLeaseError) -> Refusal {
     match why {
         UseLeaseError::Waiting => Refusal::new(Reason::Locked, "the lease waits for its lock yet"),
         UseLeaseError::Over => Refusal::new(Reason::StaleToken, "the lease is over"),
@@ -142,6 +146,6 @@ fn forbidden(why: &'static str) -> Refusal {
     Refusal::new(Reason::LeaseForbidden, why)
 }
 
-fn away(why: impl Into<Cow<'static, str>>) -> Refusal {
+fn issuer_unavailable(why: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::new(Reason::LeaseAway, why)
 }

@@ -20,7 +20,7 @@ use crate::{
 
 impl<N: Network> FenceDeps<N> {
     /// `None` for a request that is no operation, or whose operation is remembered elsewhere.
-    pub(super) async fn once(
+    pub(super) async fn admit_operation(
         &self,
         request: &KeyedRequest,
         fenced: &RequestLock,
@@ -42,7 +42,7 @@ impl<N: Network> FenceDeps<N> {
             name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
             owner: QuotaOwner {
                 route: request.plan.routes.get(fenced.route).name.to_string(),
-                client: request.notes.named.get().and_then(name::principal),
+                client: request.notes.named.get().and_then(name::principal_hash),
             },
             memory: once.memory,
         };
@@ -51,16 +51,16 @@ impl<N: Network> FenceDeps<N> {
         let admitting = Box::pin(self.keeper.admit(wanted));
         let admitted = tokio::select! {
             admitted = admitting => admitted,
-            () = hold.tenure.permission().lapsed(&self.clock) => {
+            () = hold.tenure.permission().wait_expired(&self.clock) => {
                 // A lock that somebody has removed is noticed here, or by the transaction that does not find its
                 // node.
-                Err(match hold.tenure.evidence().is_taken_away() {
+                Err(match hold.tenure.validity().is_taken_away() {
                     true => AdmitOperationError::Lost,
                     false => AdmitOperationError::Service("the session could not be proven any more".into()),
                 })
             }
             // The client has left, so nobody reads this answer.
-            () = client.gone() => return Err(Refusal::new(Reason::Locked, "the client went away")),
+            () = client.disconnected() => return Err(Refusal::new(Reason::Locked, "the client went away")),
         };
         match admitted.map_err(Refusal::from) {
             Ok(admitted) => Ok(Some(admitted)),
@@ -77,10 +77,14 @@ impl<N: Network> FenceDeps<N> {
 
 /// The upstream has answered in full. `refused`: the upstream says that the token was stale and that nothing was
 /// done.
-pub(super) async fn answered(admitted: OperationPermit, status: StatusCode, refused: bool) {
-    let came = if refused { Some(OperationOutcome::NotExecuted) } else { admitted.told_by(status.as_u16()) };
+pub(super) async fn record_response(admitted: OperationPermit, status: StatusCode, refused: bool) {
+    let came = if refused {
+        Some(OperationOutcome::NotExecuted)
+    } else {
+        admitted.outcome_for_status(status.as_u16())
+    };
     // Without this call the outcome stays unknown.
     if let Some(came) = came {
-        admitted.came(came).await;
+        admitted.complete(came).await;
     }
 }

@@ -29,7 +29,7 @@ pub struct TraceGuard {
 }
 
 impl TraceIndex {
-    pub fn hold(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceGuard {
+    pub fn insert(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceGuard {
         for key in keys.iter() {
             self.shard(key).entry(key.clone()).or_default().push(trace);
         }
@@ -37,7 +37,7 @@ impl TraceIndex {
     }
 
     /// A request of this trace holds one of the keys.
-    pub fn have(&self, keys: &[ResourceKey], trace: u128) -> bool {
+    pub fn holds_any(&self, keys: &[ResourceKey], trace: u128) -> bool {
         keys.iter().any(|key| self.shard(key).get(key).is_some_and(|traces| traces.contains(&trace)))
     }
 
@@ -70,12 +70,16 @@ mod tests {
     fn a_trace_has_a_key_as_long_as_one_of_its_requests_has() {
         let (traces, key) = (Arc::<TraceIndex>::default(), |name| ResourceKey::parse(name).expect("a key"));
         let keys: Rc<[ResourceKey]> = [key("a"), key("b")].into();
-        let (one, again) = (traces.hold(&keys, 7), traces.hold(&keys, 7));
-        assert!(traces.have(&[key("b")], 7) && !traces.have(&[key("b")], 8) && !traces.have(&[key("c")], 7));
+        let (one, again) = (traces.insert(&keys, 7), traces.insert(&keys, 7));
+        assert!(
+            traces.holds_any(&[key("b")], 7)
+                && !traces.holds_any(&[key("b")], 8)
+                && !traces.holds_any(&[key("c")], 7)
+        );
         drop(one);
-        assert!(traces.have(&[key("a")], 7));
+        assert!(traces.holds_any(&[key("a")], 7));
         drop(again);
-        assert!(!traces.have(&keys, 7));
+        assert!(!traces.holds_any(&keys, 7));
         assert!(traces.0.iter().all(|shard| shard.lock().expect("sound").is_empty()));
     }
 }

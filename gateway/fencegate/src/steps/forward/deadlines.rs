@@ -35,26 +35,26 @@ pub(super) enum TimeoutKind {
 }
 
 impl AttemptTimeouts {
-    pub(super) fn with(body: &Body, fenced: bool) -> Self {
-        Self { upload: body.upload(), fenced, by: body.is_due() }
+    pub(super) fn new(body: &Body, fenced: bool) -> Self {
+        Self { upload: body.upload(), fenced, by: body.deadline() }
     }
 
     /// Returns when a limit has passed. A streamed upload may be long: the limit counts from its last sent byte, and
     /// pauses while the client is waited for, which the body itself limits. But a slow upstream must not hold a key
     /// for as long as it likes. So of an upload with a deadline the last byte counts as sent at the deadline.
-    pub(super) async fn over(&self, progress: SendProgress, limit: Duration) -> TimeoutKind {
+    pub(super) async fn wait_elapsed(&self, progress: SendProgress, limit: Duration) -> TimeoutKind {
         let mut last = Instant::now();
         loop {
             let answer_due = last + limit;
             sleep_until(self.end(limit).map_or(answer_due, |end| end.min(answer_due))).await;
             let now = Instant::now();
             if self.end(limit).is_some_and(|end| end <= now) {
-                return self.overdue();
+                return self.timeout_kind();
             }
-            let moved = match self.upload.as_ref().map(|upload| upload.coming()) {
+            let moved = match self.upload.as_ref().map(|upload| upload.body_state()) {
                 Some(RequestBodyState::Awaited) => now,
-                Some(RequestBodyState::Receiving(then)) => then.max(progress.last()),
-                _ => progress.last(),
+                Some(RequestBodyState::Receiving(then)) => then.max(progress.last_write()),
+                _ => progress.last_write(),
             };
             let moved = moved.max(last);
             if answer_due <= now && (moved == last || (self.fenced && self.upload.is_none())) {
@@ -70,9 +70,9 @@ impl AttemptTimeouts {
     }
 
     /// Who is waited for at the deadline of the upload.
-    fn overdue(&self) -> TimeoutKind {
+    fn timeout_kind(&self) -> TimeoutKind {
         match &self.upload {
-            Some(upload) if upload.stalled.get() || upload.coming() == RequestBodyState::Awaited => {
+            Some(upload) if upload.stalled.get() || upload.body_state() == RequestBodyState::Awaited => {
                 upload.stalled.set(true);
                 TimeoutKind::ClientUpload
             }
@@ -82,37 +82,33 @@ impl AttemptTimeouts {
     }
 
     fn is_going_up(&self) -> bool {
-        self.upload.as_ref().is_some_and(|upload| upload.coming() != RequestBodyState::Complete)
+        self.upload.as_ref().is_some_and(|upload| upload.body_state() != RequestBodyState::Complete)
     }
 
     /// Returns when the proof of the hold has ended and that matters, see [`evidence_needed`]. The rest of an upload
     /// is then never sent.
-    pub(super) async fn unproven(
+    pub(super) async fn wait_unproven(
         &self,
         evidence: Option<&dyn SendPermission>,
         level: FencingLevel,
         clock: &SharedClock,
     ) {
         if let (Some(evidence), true) = (evidence, self.is_going_up()) {
-            evidence.lapsed(clock).await;
+            evidence.wait_expired(clock).await;
             if self.is_going_up() {
                 return;
             }
         }
-        evidence_needed(evidence, level, clock).await;
+        wait_lock_lost(evidence, level, clock).await;
     }
 }
 
 /// Returns when the lock may be lost and the upstream would not notice. An upstream that compares tokens is waited
 /// for once the request was written in full: its answer is correct in any case.
-pub async fn evidence_needed(
-    evidence: Option<&dyn SendPermission>,
-    level: FencingLevel,
-    clock: &SharedClock,
-) {
+pub async fn wait_lock_lost(evidence: Option<&dyn SendPermission>, level: FencingLevel, clock: &SharedClock) {
     match (evidence, level) {
         // The next holder waits for the delay, or not at all, and then assumes that this request is over.
-        (Some(evidence), FencingLevel::None | FencingLevel::Delay(_)) => evidence.lapsed(clock).await,
+        (Some(evidence), FencingLevel::None | FencingLevel::Delay(_)) => evidence.wait_expired(clock).await,
         (None, _) | (_, FencingLevel::Guard | FencingLevel::Upstream) => std::future::pending().await,
     }
 }
@@ -140,7 +136,7 @@ mod tests {
     /// The upstream reads a byte now and then, for ever.
     async fn waits(coming: impl Fn(Duration) -> RequestBodyState) -> (Duration, TimeoutKind) {
         let began = Instant::now();
-        let (upload, _answering) = ConnectionState::of_http2().begin();
+        let (upload, _answering) = ConnectionState::new_http2().begin();
         let patience =
             AttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
         let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
@@ -149,7 +145,7 @@ mod tests {
         let trickle = async {
             loop {
                 upstream.write_all(b"x").await.expect("open");
-                upload.comes(coming(began.elapsed()));
+                upload.set_body_state(coming(began.elapsed()));
                 sleep(Duration::from_millis(50)).await;
             }
         };
@@ -157,7 +153,7 @@ mod tests {
             // Also on a busy machine the upstream must get its byte first.
             biased;
             () = trickle => unreachable!("it has no end"),
-            late = patience.over(SendProgress::Bytes(gate), LIMIT) => (began.elapsed(), late),
+            late = patience.wait_elapsed(SendProgress::Bytes(gate), LIMIT) => (began.elapsed(), late),
             () = sleep(Duration::from_secs(10)) => panic!("it is waited for as long as the upstream likes"),
         }
     }

@@ -39,7 +39,7 @@ pub(super) struct SendAttempt<'a> {
 }
 
 /// The exchange broke before its answer.
-pub(super) fn failed(
+pub(super) fn classify_failure(
     failed: SendRequestError,
     lend: &mut Checkout,
     SendAttempt { upload, spare }: SendAttempt<'_>,
@@ -48,34 +48,36 @@ pub(super) fn failed(
     // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
     lend.gate().shut(if failed.why.is_parse() { ShutReason::Cut } else { ShutReason::Abandoned });
     let silent = lend.pooled().has_died_silently();
-    let sent = match lend.gate().written() {
+    let sent = match lend.gate().written_bytes() {
         0 => BytesSent::Nothing,
         _ if silent && spare.is_some() => BytesSent::Harmless,
         _ => BytesSent::Something,
     };
-    let cause = if lend.gate().lost_its_proof() { FailureKind::ProofLost } else { FailureKind::Closed };
+    let cause = if lend.gate().is_permission_lost() { FailureKind::ProofLost } else { FailureKind::Closed };
     let detail = format!("{}: {}", lend.endpoint(), failed.why);
-    if let Some(reason) = of_the_client(upload, sent) {
+    if let Some(reason) = client_failure(upload, sent) {
         return AttemptError::Refused(Refusal::new(reason, detail));
     }
-    if upload.is_some_and(|upload| upload.coming() == RequestBodyState::Overdue) {
-        metrics.upstream_error(&lend.upstream().name, "timeout");
-        lend.failed();
-        return AttemptError::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
+    if upload.is_some_and(|upload| upload.body_state() == RequestBodyState::Overdue) {
+        metrics.record_upstream_error(&lend.upstream().name, "timeout");
+        lend.record_failure();
+        return AttemptError::Refused(abandoned_refusal(lend.gate(), Reason::OutcomeLate, detail));
     }
-    metrics
-        .upstream_error(&lend.upstream().name, if sent == BytesSent::Nothing { "unsent" } else { "broken" });
+    metrics.record_upstream_error(
+        &lend.upstream().name,
+        if sent == BytesSent::Nothing { "unsent" } else { "broken" },
+    );
     let reused = lend.pooled().reused;
     if cause == FailureKind::Closed && !(reused && sent != BytesSent::Something) {
-        lend.failed();
+        lend.record_failure();
     }
     // The library gives a request back only if it has not begun to send it. Otherwise its body would go on in the
     // middle.
     let back = match sent {
-        BytesSent::Harmless => spare.and_then(RetryCopy::request),
-        BytesSent::Nothing | BytesSent::Something => failed.back.filter(|_| is_untouched(upload)),
+        BytesSent::Harmless => spare.and_then(RetryCopy::into_request),
+        BytesSent::Nothing | BytesSent::Something => failed.request.filter(|_| is_untouched(upload)),
     };
-    match (retry::again(cause, sent), sent, back) {
+    match (retry::decide_retry(cause, sent), sent, back) {
         (RetryDecision::FreshConnection | RetryDecision::NextEndpoint, _, Some(back)) => {
             AttemptError::Retry { back, reused }
         }
@@ -90,9 +92,9 @@ pub(super) fn failed(
 }
 
 /// The reason, if the client's body broke off or was late. A slow client must not look like a sick endpoint.
-fn of_the_client(upload: Option<&Exchange>, sent: BytesSent) -> Option<Reason> {
+fn client_failure(upload: Option<&Exchange>, sent: BytesSent) -> Option<Reason> {
     let upload = upload?;
-    match (upload.coming(), sent) {
+    match (upload.body_state(), sent) {
         (RequestBodyState::Broken, BytesSent::Nothing) => Some(Reason::Malformed),
         (RequestBodyState::Broken, BytesSent::Something) => Some(Reason::BodyBroken),
         // The body was here, and the upstream was too slow to read it.
@@ -106,14 +108,14 @@ fn of_the_client(upload: Option<&Exchange>, sent: BytesSent) -> Option<Reason> {
 /// Nothing of the body was read for this attempt, so the next attempt can have it.
 fn is_untouched(upload: Option<&Exchange>) -> bool {
     upload.is_none_or(|upload| {
-        matches!(upload.coming(), RequestBodyState::Untouched | RequestBodyState::HeldBack)
+        matches!(upload.body_state(), RequestBodyState::Untouched | RequestBodyState::HeldBack)
     })
 }
 
 /// A refusal before an answer. What was written decides whether the outcome is known.
-pub(super) fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
+pub(super) fn abandoned_refusal(gate: &Gate, reason: Reason, detail: String) -> Refusal {
     gate.shut(ShutReason::Cut);
-    match gate.written() {
+    match gate.written_bytes() {
         0 if reason == Reason::OutcomeUnknown => Refusal::new(Reason::Suspended, detail),
         0 => Refusal::new(Reason::UpstreamConnect, format!("not a byte could be written; {detail}")),
         _ => Refusal::new(reason, detail),

@@ -8,7 +8,7 @@ use hyper::{
     header::{HeaderName, HeaderValue},
 };
 
-use crate::steps::route::overridden;
+use crate::steps::route::find_override;
 
 /// The head of a request that may be sent again, as one text. Most spares are never used, and a copy of all fields
 /// would be costly for each request.
@@ -25,9 +25,9 @@ pub(super) struct RetryCopy {
 ///
 /// `known`: whether a field overrides the method or the path, where somebody has looked. A GET with such a field changes
 /// something, if the service obeys that field.
-pub(super) fn once_more(http: &Request<Body>, known: Option<bool>) -> Option<RetryCopy> {
+pub(super) fn retry_copy(http: &Request<Body>, known: Option<bool>) -> Option<RetryCopy> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
-    let overridden = known.unwrap_or_else(|| overridden(http.headers()).is_some());
+    let overridden = known.unwrap_or_else(|| find_override(http.headers()).is_some());
     if !safe || overridden || !http.body().is_end_stream() {
         return None;
     }
@@ -49,7 +49,7 @@ const TYPICAL_HEAD_LEN: usize = 1000;
 
 impl RetryCopy {
     /// `None` would be a mistake of ours: the target and the fields were valid before.
-    pub(super) fn request(self) -> Option<Box<Request<Body>>> {
+    pub(super) fn into_request(self) -> Option<Box<Request<Body>>> {
         let mut lines = self.lines.split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
         let mut request = Request::new(Body::empty());
         *request.method_mut() = self.method;
@@ -87,10 +87,10 @@ mod tests {
             let odd = HeaderValue::from_bytes(b"a:b \xff\t").expect("a value");
             let request = request.header("x-a", "1").header("x-a", "").header("x-odd", odd);
             let request = request.body(Body::whole(body.into())).expect("a request");
-            let copy = once_more(&request, None);
+            let copy = retry_copy(&request, None);
             assert_eq!(copy.is_some(), may, "{method} {body:?}");
             if let Some(copy) = copy {
-                let copy = copy.request().expect("as it was");
+                let copy = copy.into_request().expect("as it was");
                 assert!(copy.extensions().get::<AcceptsTrailers>().is_some());
                 assert_eq!((copy.method(), copy.uri()), (request.method(), request.uri()));
                 assert_eq!(copy.headers(), request.headers());
@@ -111,9 +111,9 @@ mod tests {
         ] {
             let request = Request::get("/a").header(name, "POST").body(Body::whole("".into()));
             let request = request.expect("a request");
-            assert_eq!(once_more(&request, None).is_some(), may, "{name}");
+            assert_eq!(retry_copy(&request, None).is_some(), may, "{name}");
             // Whoever has looked before is believed.
-            assert!(once_more(&request, Some(true)).is_none());
+            assert!(retry_copy(&request, Some(true)).is_none());
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct UpstreamResponse<'a> {
 
 impl UpstreamResponse<'_> {
     /// `fenced`: the reader of the whole answer gives the connection back.
-    pub(super) fn reply(self, fenced: bool) -> Reply {
+    pub(super) fn into_reply(self, fenced: bool) -> Reply {
         let Self { response, mut lend, plan } = self;
         let (mut head, incoming) = response.into_parts();
         let incoming = (incoming, head.version);
@@ -37,22 +37,22 @@ impl UpstreamResponse<'_> {
             // 9112, 6.3).
             head.headers.remove(CONTENT_LENGTH);
         }
-        one_length(&mut head.headers);
+        merge_content_lengths(&mut head.headers);
         if let Some(longest) = keep_alive(&head.headers) {
-            lend.keep_at_most(longest);
+            lend.limit_idle_time(longest);
         }
-        fields::clean(&mut head.headers, &plan.fields);
+        fields::strip_hop_by_hop(&mut head.headers, &plan.fields);
         // The version belongs to this hop. In HTTP/1.0 an answer without a length would look complete where it breaks
         // off.
         head.version = Version::HTTP_11;
         let (trailers, idle) = (Trailers::Clean(plan.clone()), lend.upstream().response_body_idle);
-        Response::from_parts(head, lent::body(incoming, trailers, idle, lend, fenced))
+        Response::from_parts(head, lent::upstream_body(incoming, trailers, idle, lend, fenced))
     }
 
     /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
-    pub(super) async fn spent(self) {
-        if let Some(body) = self.reply(true).into_body().spent().await {
-            body.settled().await;
+    pub(super) async fn drain(self) {
+        if let Some(body) = self.into_reply(true).into_body().read_to_end().await {
+            body.wait_settled().await;
         }
     }
 }
@@ -69,16 +69,16 @@ pub(super) fn pass_interims(
             return;
         }
         let mut headers = answer.headers().clone();
-        fields::clean(&mut headers, &ours);
+        fields::strip_hop_by_hop(&mut headers, &ours);
         // An interim answer has no body that these fields could describe.
         headers.remove(CONTENT_LENGTH);
-        saying.say(answer.status(), &headers);
+        saying.send(answer.status(), &headers);
     });
 }
 
 /// Leaves one `Content-Length` of several equal ones (RFC 9110, 8.6). Where a body follows, the library has refused
 /// different ones. Elsewhere (HEAD, 304) nobody counts by them, and a client could not know which is right.
-fn one_length(headers: &mut HeaderMap) {
+fn merge_content_lengths(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let (Some(line), more) = (lines.next(), lines.next()) else { return };
     if more.is_none() && line.as_bytes().iter().all(u8::is_ascii_digit) {
@@ -113,7 +113,7 @@ pub(super) fn is_coded(headers: &HeaderMap) -> bool {
 }
 
 /// An upstream that compares tokens has refused a stale one, and says so. For any other 412 the reason is not known.
-pub(super) fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
+pub(super) fn is_stale_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     match headers.get(FENCING_REFUSAL) {
         Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
         Some(word) => {
@@ -125,14 +125,18 @@ pub(super) fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
 }
 
 /// What enforces the end of the time in which a dispatch may be begun has refused it, and says so.
-pub(super) fn refused_expired(status: StatusCode, headers: &HeaderMap) -> bool {
+pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     let word = headers.get(FENCING_REFUSAL);
     status == StatusCode::PRECONDITION_FAILED && word.is_some_and(|word| word == "expired")
 }
 
 /// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
 /// report.
-pub(super) fn judge_endpoint(lend: &Checkout, response: &Response<Incoming>) {
+pub(super) fn record_endpoint_result(lend: &Checkout, response: &Response<Incoming>) {
     let sick = matches!(response.status().as_u16(), 502..=504);
-    if sick && !GuardReport::read(response.headers()).is_of_a_guard() { lend.failed() } else { lend.worked() }
+    if sick && !GuardReport::parse(response.headers()).is_present() {
+        lend.record_failure()
+    } else {
+        lend.record_success()
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
-    key::{ResourceKey, listed},
+    key::{ResourceKey, join_keys},
     not_after::NotAfter,
     plan::{FencingLevel, Mode, TokenFields, Upstream},
     token::Token,
@@ -39,17 +39,17 @@ pub(super) fn stamp(
     claim(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
     let now = clock.now();
     let longest = now + upstream.response_timeout;
-    let deadline = dispatch.evidence.deadline().min(longest);
+    let deadline = dispatch.validity.deadline().min(longest);
     let said = if failpoint::is_off("rule_not_after") { longest } else { deadline };
     let is_signed = upstream.fencing == FencingLevel::Guard;
-    let span = DispatchWindow { not_after: clock.not_after(said), left: deadline.since(now), is_signed };
+    let span = DispatchWindow { not_after: clock.not_after(said), remaining: deadline.since(now), is_signed };
     let not_after = hold.stamp(dispatch.token, headers, span);
-    headers.insert(FENCING_NOT_AFTER, written(&not_after));
+    headers.insert(FENCING_NOT_AFTER, header_value(&not_after));
     Ok((dispatch, deadline))
 }
 
 /// The value of `Fencing-Not-After`.
-fn written(not_after: &NotAfter) -> HeaderValue {
+fn header_value(not_after: &NotAfter) -> HeaderValue {
     let mut text = String::with_capacity(NotAfter::LONGEST);
     write!(text, "{not_after}").expect("a text takes all that is written");
     HeaderValue::try_from(text).expect("digits and an id are visible ASCII")
@@ -63,23 +63,23 @@ pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: 
         FencingLevel::Guard => &TokenFields::default(),
         FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => &upstream.fields,
     };
-    headers.insert(named(&fields.token, FENCING_TOKEN), value(&token.text()));
-    headers.insert(named(&fields.number, FENCING_NUMBER), HeaderValue::from(token.number()));
+    headers.insert(field_name(&fields.token, FENCING_TOKEN), value(&token.to_ascii()));
+    headers.insert(field_name(&fields.number, FENCING_NUMBER), HeaderValue::from(token.number()));
     headers.insert(
         FENCING_KEY,
         match keys {
             [key] => value(key.as_str().as_bytes()),
-            several => value(listed(several).as_bytes()),
+            several => value(join_keys(several).as_bytes()),
         },
     );
-    headers.insert(FENCING_MODE, HeaderValue::from_static(mode.word()));
+    headers.insert(FENCING_MODE, HeaderValue::from_static(mode.as_str()));
     if upstream.fencing == FencingLevel::Guard {
         headers.insert(FENCING_HOPS, HeaderValue::from(present::hops(headers)));
     }
 }
 
 /// The name that the upstream wants for a field, most often the usual one.
-fn named(name: &str, usual: HeaderName) -> HeaderName {
+fn field_name(name: &str, usual: HeaderName) -> HeaderName {
     // Both are lower case.
     if name == usual.as_str() {
         return usual;

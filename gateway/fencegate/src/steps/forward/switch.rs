@@ -51,13 +51,13 @@ impl PendingUpgrade {
             drain: plan.listener.timeouts.drain / 2,
         };
         let (mut head, _) = answer.into_parts();
-        fields::clean(&mut head.headers, &plan.fields);
+        fields::strip_hop_by_hop(&mut head.headers, &plan.fields);
         self.asked.grant(&mut head.headers);
         let metrics = around.metrics;
         let route = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
         let fenced = permission.is_some();
         let (taker, client) = oneshot::channel();
-        let body = Body::parting(taker);
+        let body = Body::for_upgrade(taker);
         let tunnel = Tunnel {
             client,
             upstream: self.stream,
@@ -66,10 +66,14 @@ impl PendingUpgrade {
             clock: around.clock.clone(),
             bounds,
             drain: around.drain.clone(),
-            counts: Box::new((notes.permit.get().cloned(), route.tunnel(), notes.unlocked.borrow().clone())),
+            counts: Box::new((
+                notes.permit.get().cloned(),
+                route.track_tunnel(),
+                notes.unlocked.borrow().clone(),
+            )),
         };
         if fenced {
-            return Response::from_parts(head, body.passing(tunnel));
+            return Response::from_parts(head, body.with_upgrade_handler(tunnel));
         }
         around.running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
         Response::from_parts(head, body)

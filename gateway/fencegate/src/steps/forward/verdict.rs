@@ -28,7 +28,7 @@ pub(super) struct GuardReport {
 }
 
 impl GuardReport {
-    pub(super) fn read(headers: &HeaderMap) -> Self {
+    pub(super) fn parse(headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let mut parts = text(FENCING_OUTCOME).unwrap_or_default().split(';').map(str::trim);
         let word = parts.next().unwrap_or_default();
@@ -40,10 +40,10 @@ impl GuardReport {
         Self {
             outcome: Outcome::parse(word),
             reason,
-            unfinished: word == Outcome::Unknown.word() && ends_unseen,
+            unfinished: word == Outcome::Unknown.as_str() && ends_unseen,
             refusal: text(FENCING_REFUSAL).and_then(Reason::parse),
             reference: parameter("ref").map(str::to_owned),
-            replayed: (word == Outcome::Replayed.word()).then_some(if omitted {
+            replayed: (word == Outcome::Replayed.as_str()).then_some(if omitted {
                 ReplayExtent::WithoutBody
             } else {
                 ReplayExtent::Whole
@@ -58,9 +58,9 @@ impl GuardReport {
     ///
     /// # Errors
     /// The upstream has not answered.
-    pub(super) fn judge(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
+    pub(super) fn check(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
         match (self.outcome, self.refusal) {
-            (_, Some(refusal)) => Err(self.refused(refusal, direct)),
+            (_, Some(refusal)) => Err(self.to_refusal(refusal, direct)),
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
             (Some(Outcome::Unknown), None) if self.unfinished => Ok(()),
             (Some(Outcome::NotDispatched), None) if direct => {
@@ -86,29 +86,29 @@ impl GuardReport {
     /// The guard has let in this dispatch and remembers its token. It does neither for a replayed answer, nor for an
     /// operation that was done before, nor for a request that it lets pass only because it observes. A token that only we
     /// remember makes the guard look as if its store had gone back.
-    pub(super) fn has_let_in(&self) -> bool {
+    pub(super) fn has_admitted(&self) -> bool {
         let runs_now = self.outcome == Some(Outcome::Done) && self.reason.is_none();
         runs_now && self.refusal.is_none() && self.observed.is_none()
     }
 
     /// The guard's own word for its refusal.
-    pub(super) fn word(&self) -> Option<Reason> {
+    pub(super) fn refusal_reason(&self) -> Option<Reason> {
         self.refusal
     }
 
     /// True if the answer has a report.
-    pub(super) fn is_of_a_guard(&self) -> bool {
+    pub(super) fn is_present(&self) -> bool {
         self.outcome.is_some() || self.refusal.is_some()
     }
 
-    fn refused(&self, word: Reason, direct: bool) -> Refusal {
+    fn to_refusal(&self, word: Reason, direct: bool) -> Refusal {
         let detail = format!("the guard refused: {}", word.word());
         // These reasons tell the outcome of an earlier request, whoever asks.
         match word {
             Reason::OutcomeRecordedUnknown => {
                 let refusal = Refusal::new(Reason::OutcomeRecordedUnknown, detail);
                 return match &self.reference {
-                    Some(reference) => refusal.about(reference.clone()),
+                    Some(reference) => refusal.with_reference(reference.clone()),
                     None => refusal,
                 };
             }
@@ -122,13 +122,13 @@ impl GuardReport {
         }
         match word {
             Reason::Stale | Reason::Floor | Reason::Expired => {
-                Refusal::new(Reason::Fenced, detail).retiring()
+                Refusal::new(Reason::Fenced, detail).with_retirement()
             }
             // The reason is about the resource and not about this tenure. A later attempt may be let in, and clients
             // know the reason.
-            _ if word.is_of_a_guard() && word.hearers() == Audience::Clients => Refusal::new(word, detail),
+            _ if word.is_guard_reason() && word.hearers() == Audience::Clients => Refusal::new(word, detail),
             // The reason is about the token or the ticket, so this tenure will never be let in.
-            _ => Refusal::new(Reason::Guard, detail).retiring(),
+            _ => Refusal::new(Reason::Guard, detail).with_retirement(),
         }
     }
 
@@ -152,12 +152,12 @@ mod tests {
         if !refusal.is_empty() {
             headers.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
         }
-        GuardReport::read(&headers)
+        GuardReport::parse(&headers)
     }
 
     #[track_caller]
     fn judged(outcome: &'static str, refusal: &'static str, direct: bool) -> (Reason, bool) {
-        let refused = account(outcome, refusal).judge(StatusCode::SERVICE_UNAVAILABLE, direct);
+        let refused = account(outcome, refusal).check(StatusCode::SERVICE_UNAVAILABLE, direct);
         let refused = refused.expect_err("not answered by the upstream");
         (refused.reason, refused.retires())
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn an_answer_of_the_upstream_passes_and_a_broken_one_is_unknown() {
         for outcome in ["done", "replayed", "done; observe=stale", ""] {
-            assert_eq!(account(outcome, "").judge(StatusCode::OK, false), Ok(()), "{outcome}");
+            assert_eq!(account(outcome, "").check(StatusCode::OK, false), Ok(()), "{outcome}");
         }
         for (outcome, unfinished) in [
             ("unknown; end=unseen", true),
@@ -202,12 +202,12 @@ mod tests {
         ] {
             let account = account(outcome, "");
             assert_eq!(account.unfinished, unfinished, "{outcome}");
-            assert_eq!(account.judge(StatusCode::GATEWAY_TIMEOUT, false).is_ok(), unfinished, "{outcome}");
-            assert!(!account.has_let_in(), "{outcome}");
+            assert_eq!(account.check(StatusCode::GATEWAY_TIMEOUT, false).is_ok(), unfinished, "{outcome}");
+            assert!(!account.has_admitted(), "{outcome}");
         }
         assert_eq!(judged("unknown; reason=outcome-unknown", "", true), (Reason::OutcomeUnknown, true));
         for status in [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND] {
-            let refused = account("", "").judge(status, true).expect_err("nobody's answer");
+            let refused = account("", "").check(status, true).expect_err("nobody's answer");
             assert_eq!(refused.reason, Reason::OutcomeUnknown, "{status}");
         }
         let connect = judged("not-dispatched; reason=upstream-connect", "", true);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn only_a_dispatch_that_ran_now_is_known_to_have_raised_a_mark() {
-        assert!(account("done", "").has_let_in());
+        assert!(account("done", "").has_admitted());
         for outcome in [
             "replayed",
             "done; reason=already-done",
@@ -235,15 +235,15 @@ mod tests {
             "not-dispatched",
             "",
         ] {
-            assert!(!account(outcome, "").has_let_in(), "{outcome}");
+            assert!(!account(outcome, "").has_admitted(), "{outcome}");
         }
-        assert!(!account("done", "stale").has_let_in());
+        assert!(!account("done", "stale").has_admitted());
     }
 
     #[test]
     fn what_was_recorded_is_told_with_its_reference() {
         let account = account("unknown; reason=outcome-unknown; ref=0123456789abcdef", "outcome-unknown");
-        let refused = account.judge(StatusCode::CONFLICT, false).expect_err("recorded as unknown");
+        let refused = account.check(StatusCode::CONFLICT, false).expect_err("recorded as unknown");
         assert_eq!(refused.reason, Reason::OutcomeRecordedUnknown);
         assert_eq!(refused.reference(), Some("0123456789abcdef"));
     }

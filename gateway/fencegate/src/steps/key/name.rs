@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use fencegate_http::peer::ClientIdentity;
 use fencegate_policies::{
     operation::{Fingerprint, Operation, OperationId},
-    plan::{self, OnceRule, is_credential, plain},
+    plan::{self, OnceRule, is_credential, normalize},
 };
 use hyper::{HeaderMap, header::COOKIE};
 
@@ -26,13 +26,13 @@ pub struct ClientCredentials(Vec<Vec<u8>>);
 
 impl ClientCredentials {
     /// `certificate`: see [`certificate`].
-    pub fn of(headers: &HeaderMap, certificate: Option<&str>) -> Self {
+    pub fn from_request(headers: &HeaderMap, certificate: Option<&str>) -> Self {
         let mut shown: Vec<(String, Vec<u8>)> = Vec::new();
         for (name, value) in headers.iter().filter(|(name, _)| is_credential(name.as_str())) {
             match shown.iter_mut().find(|(known, _)| *name == COOKIE && known == COOKIE.as_str()) {
                 // HTTP/2 may have a field for each cookie (RFC 9113, 8.2.3).
                 Some((_, cookies)) => cookies.extend([&b"; "[..], value.as_bytes()].concat()),
-                None => shown.push((plain(name.as_str()), value.as_bytes().to_vec())),
+                None => shown.push((normalize(name.as_str()), value.as_bytes().to_vec())),
             }
         }
         // The order of lines with one name stays as it is.
@@ -44,10 +44,10 @@ impl ClientCredentials {
 }
 
 /// The digest of the identity in a client's certificate. A renewed certificate has the same.
-pub fn certificate(identity: &ClientIdentity) -> String {
+pub fn certificate_digest(identity: &ClientIdentity) -> String {
     let ClientIdentity { subject, common_names, names, fingerprint: _ } = identity;
     let parts = [subject].into_iter().chain(common_names).chain(names);
-    OperationId::of(hash(parts.map(String::as_bytes))).to_string()
+    OperationId::from_bytes(hash(parts.map(String::as_bytes))).to_string()
 }
 
 /// `upstream` is the name of the upstream in the policy. It is no part of the identity, because it may change. In an
@@ -62,23 +62,24 @@ pub fn operation(
     let parts = [method.as_bytes(), target.as_bytes(), body].into_iter();
     let parts = parts.chain(credentials.0.iter().map(Vec::as_slice));
     Operation {
-        id: identity(&once.scope, named),
-        former: (once.scope != upstream).then(|| identity(upstream, named)),
-        fingerprint: Fingerprint::of(hash(parts)),
+        id: operation_id(&once.scope, named),
+        former: (once.scope != upstream).then(|| operation_id(upstream, named)),
+        fingerprint: Fingerprint::from_bytes(hash(parts)),
         keep: once.keep.as_secs(),
         finals: once.finals.clone(),
-        askable: once.is_by_header(),
+        askable: once.uses_default_header(),
     }
 }
 
 /// Within a scope, two requests are one operation exactly if principal and name are the same.
-pub fn identity(scope: &str, named: &plan::OperationName) -> OperationId {
-    OperationId::of(hash([scope.as_bytes(), named.principal.as_bytes(), named.name.as_bytes()]))
+pub fn operation_id(scope: &str, named: &plan::OperationName) -> OperationId {
+    OperationId::from_bytes(hash([scope.as_bytes(), named.principal.as_bytes(), named.name.as_bytes()]))
 }
 
 /// The hash under which the operations of a principal are counted.
-pub fn principal(named: &plan::OperationName) -> Option<String> {
-    let hashed = || OperationId::of(hash([&b"principal"[..], named.principal.as_bytes(), b""])).reference();
+pub fn principal_hash(named: &plan::OperationName) -> Option<String> {
+    let hashed =
+        || OperationId::from_bytes(hash([&b"principal"[..], named.principal.as_bytes(), b""])).reference();
     (!named.principal.is_empty()).then(hashed)
 }
 
@@ -121,7 +122,7 @@ mod tests {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
             headers.append(name, HeaderValue::from_str(value).expect("a value"));
         }
-        ClientCredentials::of(&headers, certificate)
+        ClientCredentials::from_request(&headers, certificate)
     }
 
     #[test]
@@ -195,12 +196,12 @@ mod tests {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             fingerprint: fingerprint.into(),
         };
-        let one = certificate(&identity("CN=a", &["DNS:a"], "1"));
-        assert_eq!(one, certificate(&identity("CN=a", &["DNS:a"], "2")));
+        let one = certificate_digest(&identity("CN=a", &["DNS:a"], "1"));
+        assert_eq!(one, certificate_digest(&identity("CN=a", &["DNS:a"], "2")));
         for other in
             [identity("CN=b", &["DNS:a"], "1"), identity("CN=a", &["DNS:b"], "1"), identity("CN=a", &[], "1")]
         {
-            assert_ne!(one, certificate(&other));
+            assert_ne!(one, certificate_digest(&other));
         }
     }
 }

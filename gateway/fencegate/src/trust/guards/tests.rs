@@ -46,7 +46,13 @@ impl Fixture {
         highest: u64,
     ) -> Result<Arc<str>, GuardIdentityError> {
         let announced = announced((store, instance), highest);
-        self.guards.meet(&self.upstream, address, &announced, asking, BootInstant::from_nanos(0))
+        self.guards.record_announcement(
+            &self.upstream,
+            address,
+            &announced,
+            asking,
+            BootInstant::from_nanos(0),
+        )
     }
 
     /// One of several guards that share a store.
@@ -58,8 +64,14 @@ impl Fixture {
     ) -> Result<Arc<str>, GuardIdentityError> {
         let alone = announced(("s", instance), highest);
         let announced = Announcement { shared: Some(database.into()), ..alone };
-        let asking = self.guards.ask(&self.upstream);
-        self.guards.meet(&self.upstream, address, &announced, asking, BootInstant::from_nanos(0))
+        let asking = self.guards.begin_check(&self.upstream);
+        self.guards.record_announcement(
+            &self.upstream,
+            address,
+            &announced,
+            asking,
+            BootInstant::from_nanos(0),
+        )
     }
 
     /// Another address of the same name.
@@ -68,16 +80,16 @@ impl Fixture {
     }
 
     fn at(&self, address: &Arc<Address>, guard: (&str, &str)) -> Result<Arc<str>, GuardIdentityError> {
-        self.says_at(address, self.guards.ask(&self.upstream), guard, 20)
+        self.says_at(address, self.guards.begin_check(&self.upstream), guard, 20)
     }
 
     fn is_believed(&self, address: &Address, instance: &str) -> bool {
-        self.guards.is_believed(&self.upstream, address, &instance.into())
+        self.guards.is_trusted(&self.upstream, address, &instance.into())
     }
 
     fn let_in(&self, instance: &str, epoch: u64) {
         let guard = (&*self.address, &instance.into());
-        self.guards.let_in(&self.upstream, guard, epoch, BootInstant::from_nanos(0));
+        self.guards.record_admitted(&self.upstream, guard, epoch, BootInstant::from_nanos(0));
     }
 }
 
@@ -108,7 +120,7 @@ fn guards_that_share_a_store_are_believed_beside_each_other_wherever_they_answer
         assert_eq!(met.shares(address, (instance, "d"), 20), Ok(both.clone()), "{instance}");
     }
     assert!(met.is_believed(&met.address, &both) && met.is_believed(&beside, &both));
-    assert_eq!(met.guards.agree(&met.upstream), Ok(()));
+    assert_eq!(met.guards.check_consistent(&met.upstream), Ok(()));
 }
 
 #[test]
@@ -136,12 +148,12 @@ fn one_store_in_two_databases_is_a_copy_and_neither_is_sent_anything() {
 #[test]
 fn what_a_guard_lets_in_while_its_announcement_is_on_its_way_does_not_tell_against_it() {
     let met = Fixture::new();
-    let asking = met.guards.ask(&met.upstream);
+    let asking = met.guards.begin_check(&met.upstream);
     assert!(met.says(asking, ("s", "one"), 20).is_ok());
-    let slow = met.guards.ask(&met.upstream);
+    let slow = met.guards.begin_check(&met.upstream);
     met.let_in("one", 30);
     assert!(met.says(slow, ("s", "one"), 20).is_ok(), "it has answered before");
-    let later = met.guards.ask(&met.upstream);
+    let later = met.guards.begin_check(&met.upstream);
     let older = Err(GuardIdentityError::RolledBack { announced: 20, known: 30 });
     assert_eq!(met.says(later, ("s", "one"), 20), older);
 }
@@ -149,8 +161,8 @@ fn what_a_guard_lets_in_while_its_announcement_is_on_its_way_does_not_tell_again
 #[test]
 fn what_one_store_has_let_in_the_next_one_has_to_know_whatever_its_name() {
     let met = Fixture::new();
-    assert!(met.says(met.guards.ask(&met.upstream), ("s", "one"), 20).is_ok());
-    let slow = met.guards.ask(&met.upstream);
+    assert!(met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20).is_ok());
+    let slow = met.guards.begin_check(&met.upstream);
     met.let_in("one", 30);
     let older = Err(GuardIdentityError::RolledBack { announced: 29, known: 30 });
     assert_eq!(
@@ -158,18 +170,18 @@ fn what_one_store_has_let_in_the_next_one_has_to_know_whatever_its_name() {
         older,
         "another process cannot have let it in meanwhile"
     );
-    assert!(met.says(met.guards.ask(&met.upstream), ("new", "three"), 30).is_ok());
+    assert!(met.says(met.guards.begin_check(&met.upstream), ("new", "three"), 30).is_ok());
 }
 
 #[test]
 fn a_connection_is_believed_while_its_process_is_the_one_that_answers() {
     let met = Fixture::new();
-    let one = met.says(met.guards.ask(&met.upstream), ("s", "one"), 20).expect("believed");
+    let one = met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20).expect("believed");
     assert!(met.is_believed(&met.address, &one));
-    let two = met.says(met.guards.ask(&met.upstream), ("s", "two"), 20).expect("believed");
+    let two = met.says(met.guards.begin_check(&met.upstream), ("s", "two"), 20).expect("believed");
     assert!(!met.is_believed(&met.address, &one) && met.is_believed(&met.address, &two));
     assert_eq!(
-        met.says(met.guards.ask(&met.upstream), ("s", "one"), 20),
+        met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20),
         Err(GuardIdentityError::MultipleProcesses)
     );
     assert!(!met.is_believed(&met.address, &two));
@@ -185,7 +197,7 @@ fn two_names_at_one_address_lead_to_two_guards() {
     for _ in 0..3 {
         for (name, store, instance) in [("a", "s", "one"), ("b", "t", "two")] {
             (met.upstream.name, met.address) = (name.into(), at(&format!("{name}.example:80")));
-            let said = met.says(met.guards.ask(&met.upstream), (store, instance), 20);
+            let said = met.says(met.guards.begin_check(&met.upstream), (store, instance), 20);
             assert!(met.is_believed(&met.address, &said.expect("believed")), "{name}");
         }
     }
@@ -193,9 +205,9 @@ fn two_names_at_one_address_lead_to_two_guards() {
     assert!(met.is_believed(&at("a.example:80"), "one"), "the other one has not taken its place");
     met.upstream.name = "b".into();
     // Behind one name they count as two guards.
-    let said = met.says(met.guards.ask(&met.upstream), ("s", "one"), 20);
+    let said = met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20);
     assert!(said.is_ok(), "it is new there");
-    let said = met.says(met.guards.ask(&met.upstream), ("t", "two"), 20);
+    let said = met.says(met.guards.begin_check(&met.upstream), ("t", "two"), 20);
     assert_eq!(said, Err(GuardIdentityError::MultipleProcesses));
 }
 
@@ -210,7 +222,7 @@ fn an_address_where_nobody_answers_any_more_contradicts_nobody_and_one_where_som
     assert!(
         [&here, &beside].iter().all(|address| met.guards.due(&met.upstream, address) == CheckDue::Before)
     );
-    met.guards.lost(&met.upstream, &beside, met.guards.attempt());
+    met.guards.record_lost(&met.upstream, &beside, met.guards.begin_attempt());
     assert!(met.at(&here, ("s", "two")).is_ok() && met.is_believed(&here, "two"));
     assert_eq!(met.guards.due(&met.upstream, &beside), CheckDue::NotDue, "who connects there is told");
     // Another guard comes up at the other address.
@@ -224,7 +236,7 @@ fn a_connection_to_a_guard_that_was_given_up_is_not_used_beside_another_one() {
     let met = Fixture::new();
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok());
-    met.guards.lost(&met.upstream, &here, met.guards.attempt());
+    met.guards.record_lost(&met.upstream, &here, met.guards.begin_attempt());
     assert!(met.is_believed(&here, "one"), "nobody else is known");
     assert!(met.at(&beside, ("t", "two")).is_ok());
     assert!(met.is_believed(&beside, "two") && !met.is_believed(&here, "one"));
@@ -235,12 +247,12 @@ fn an_attempt_in_vain_does_not_hide_who_has_announced_itself_meanwhile() {
     let met = Fixture::new();
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok());
-    let slow = met.guards.attempt();
+    let slow = met.guards.begin_attempt();
     assert_eq!(met.at(&beside, ("t", "two")), Err(GuardIdentityError::Split));
-    met.guards.lost(&met.upstream, &beside, slow);
-    assert_eq!(met.guards.agree(&met.upstream), Err(GuardIdentityError::Split));
-    met.guards.lost(&met.upstream, &beside, met.guards.attempt());
-    assert_eq!(met.guards.agree(&met.upstream), Ok(()));
+    met.guards.record_lost(&met.upstream, &beside, slow);
+    assert_eq!(met.guards.check_consistent(&met.upstream), Err(GuardIdentityError::Split));
+    met.guards.record_lost(&met.upstream, &beside, met.guards.begin_attempt());
+    assert_eq!(met.guards.check_consistent(&met.upstream), Ok(()));
 }
 
 #[test]
@@ -258,12 +270,12 @@ fn an_address_where_nobody_was_is_asked_again_by_one_after_a_while() {
     let met = Fixture::new();
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok());
-    met.guards.lost(&met.upstream, &beside, met.guards.attempt());
+    met.guards.record_lost(&met.upstream, &beside, met.guards.begin_attempt());
     let due = |address| met.guards.due(&met.upstream, address);
     assert_eq!((due(&here), due(&beside)), (CheckDue::NotDue, CheckDue::NotDue), "nobody was there just now");
-    met.guards.grow_older(met.upstream.sharing.dns.refresh);
+    met.guards.age_by(met.upstream.sharing.dns.refresh);
     assert_eq!((due(&here), due(&beside)), (CheckDue::NotDue, CheckDue::Background));
     assert_eq!(due(&beside), CheckDue::NotDue, "somebody is on the way");
     assert_eq!(met.at(&beside, ("t", "two")), Err(GuardIdentityError::Split));
-    assert_eq!(met.guards.agree(&met.upstream), Err(GuardIdentityError::Split));
+    assert_eq!(met.guards.check_consistent(&met.upstream), Err(GuardIdentityError::Split));
 }

@@ -18,9 +18,9 @@ pub(super) const CASES: &[Case] = &[
         play: Scenario::Steps(&[
             write(epoch(6)),
             crash(),
-            write(epoch(5)).is(Stale),
-            write(epoch(6)).is(SameTenure),
-            write(epoch(7)).is(Accepted),
+            write(epoch(5)).expect(Stale),
+            write(epoch(6)).expect(SameTenure),
+            write(epoch(7)).expect(Accepted),
         ]),
         money: "after each deployment late payments are carried out, because nobody remembers the newer ones",
         mend: "keep the mark in the database that has the effect, and not in memory",

@@ -3,7 +3,7 @@
 use crate::verify::{
     action::{
         Expectation::{Accepted, Done, NotDone, Refused},
-        question, write,
+        probe, write,
     },
     case::{
         Case, CaseGroup,
@@ -25,9 +25,9 @@ pub(super) const CASES: &[Case] = &[
         title: "what arrives after its operation was said to be not done is refused, unless its token is greater",
         needs: &[Probe],
         play: OneOperation(&[
-            question(epoch(8)).is(NotDone),
-            write(epoch(6)).is(Refused),
-            write(epoch(8)).is(Refused),
+            probe(epoch(8)).expect(NotDone),
+            write(epoch(6)).expect(Refused),
+            write(epoch(8)).expect(Refused),
         ]),
         money: TWICE,
         mend: CLOSE,
@@ -38,9 +38,9 @@ pub(super) const CASES: &[Case] = &[
         title: "a later question with an older token does not open the name again",
         needs: &[Probe],
         play: OneOperation(&[
-            question(epoch(8)).is(NotDone),
-            question(epoch(5)).is(NotDone),
-            write(epoch(8)).is(Refused),
+            probe(epoch(8)).expect(NotDone),
+            probe(epoch(5)).expect(NotDone),
+            write(epoch(8)).expect(Refused),
         ]),
         money: TWICE,
         mend: "keep the larger one of the token that is there and the token of the question, and never the last one",
@@ -50,7 +50,10 @@ pub(super) const CASES: &[Case] = &[
         name: "no-elsewhere",
         title: "what one instance has said to be not done is refused at the others",
         needs: &[Probe, Instances],
-        play: OneOperation(&[question(epoch(8)).is(NotDone), write(epoch(8)).elsewhere().is(Refused)]),
+        play: OneOperation(&[
+            probe(epoch(8)).expect(NotDone),
+            write(epoch(8)).on_second_instance().expect(Refused),
+        ]),
         money: TWICE,
         mend: "keep the names in the database that has the effect, and not in the memory of an instance",
     },
@@ -60,10 +63,10 @@ pub(super) const CASES: &[Case] = &[
         title: "a repeat with a greater token runs, and its operation is said to be done afterwards",
         needs: &[Probe],
         play: OneOperation(&[
-            question(epoch(8)).is(NotDone),
-            write(epoch(9)).is(Accepted),
-            question(epoch(9)).is(Done),
-            question(epoch(8)).is(Done),
+            probe(epoch(8)).expect(NotDone),
+            write(epoch(9)).expect(Accepted),
+            probe(epoch(9)).expect(Done),
+            probe(epoch(8)).expect(Done),
         ]),
         money: "a payment that was not made can never be made; or it was made, and is made again because the service says \
                 that it was not",

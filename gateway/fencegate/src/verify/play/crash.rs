@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::race::let_in;
+use super::race::require_accepted;
 use crate::verify::{
     case_result::{CaseError, StepRecord},
     effects::{EffectChange, Reading},
@@ -37,7 +37,7 @@ struct WrittenKey {
 }
 
 /// Runs the command, and waits until every instance can be reached.
-pub(super) async fn restarted(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
+pub(super) async fn run_restart(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
     let Some(command) = &scene.service.restart else {
         unreachable!("cases that need it are skipped without")
     };
@@ -85,19 +85,22 @@ async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-pub(super) async fn cut(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
+pub(super) async fn run_crash_mid_write(
+    scene: &TestContext<'_>,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
     let over = Cell::new(false);
     let mut work = Vec::new();
     for _ in 0..KEYS {
-        let keys = scene.fresh();
-        let_in(scene.write(&keys, epoch(8)).await, log)?;
+        let keys = scene.fresh_keys();
+        require_accepted(scene.write(&keys, epoch(8)).await, log)?;
         // All readings are done before the crash, because a reading that breaks off shows nothing.
-        let before = scene.look(&keys).await?;
-        work.push(until_cut(scene, keys, before, &over));
+        let before = scene.read_effects(&keys).await?;
+        work.push(write_until_cut(scene, keys, before, &over));
     }
     let crash = async {
         sleep((scene.pace * 5).min(Duration::from_secs(5))).await;
-        let restarted = restarted(scene, log).await;
+        let restarted = run_restart(scene, log).await;
         over.set(true);
         restarted
     };
@@ -107,7 +110,7 @@ pub(super) async fn cut(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> R
     for worked in work {
         open += usize::from(worked.cut.as_ref().is_some_and(|shot| shot.came.may_have_been_done()));
         log.push(worked.event());
-        left(scene, &worked, log).await?;
+        check_remaining(scene, &worked, log).await?;
     }
     match open {
         0 => CaseError::undecided(
@@ -118,7 +121,7 @@ pub(super) async fn cut(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> R
 }
 
 /// Writes again and again until a write is not answered, or until the restart is over.
-async fn until_cut(
+async fn write_until_cut(
     scene: &TestContext<'_>,
     keys: TestKeys,
     before: Option<Reading>,
@@ -139,7 +142,7 @@ async fn until_cut(
 }
 
 /// Checks the effects and the mark of one key after the crash.
-async fn left(
+async fn check_remaining(
     scene: &TestContext<'_>,
     worked: &WrittenKey,
     log: &mut Vec<StepRecord>,
@@ -156,7 +159,7 @@ async fn left(
             last.sent
         ));
     }
-    let now = scene.look(keys).await?;
+    let now = scene.read_effects(keys).await?;
     let Some(EffectChange::Effects(effects)) = scene.change(worked.before.as_ref(), now.as_ref()) else {
         return Ok(());
     };

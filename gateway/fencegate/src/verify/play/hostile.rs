@@ -2,14 +2,14 @@
 
 use super::sequence;
 use crate::verify::{
-    action::{B, Expectation, stamped, write},
+    action::{B, Expectation, with_headers, write},
     case_result::{CaseError, StepRecord},
     scene::TestContext,
     stamp::{ComparedField, TokenHeaders, epoch},
 };
 
 /// Tries all texts and reports all failures.
-pub(super) async fn play(
+pub(super) async fn run(
     scene: &TestContext<'_>,
     token: &[&'static str],
     number: &[&'static str],
@@ -21,10 +21,10 @@ pub(super) async fn play(
     };
     let (mut failed, mut undecided) = (Vec::new(), Vec::new());
     for text in texts {
-        let bad = stamped(TokenHeaders::Text(text)).is(Expectation::Refused);
-        let good = |number| write(epoch(number)).is(Expectation::Accepted);
-        let story = [write(epoch(2)), bad, good(4), bad.on(B), good(5).on(B)];
-        match sequence::play(scene, &story, log).await {
+        let bad = with_headers(TokenHeaders::Text(text)).expect(Expectation::Refused);
+        let good = |number| write(epoch(number)).expect(Expectation::Accepted);
+        let story = [write(epoch(2)), bad, good(4), bad.on_key(B), good(5).on_key(B)];
+        match sequence::run_steps(scene, &story, log).await {
             Ok(()) => {}
             Err(CaseError::Failed(why)) => failed.push(why),
             Err(CaseError::Undecided(why)) => undecided.push(why),

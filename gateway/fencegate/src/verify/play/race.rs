@@ -9,7 +9,7 @@ use crate::verify::{
     case::InstanceSpread,
     case_result::{CaseError, StepRecord},
     effects::{EffectChange, Reading},
-    linearizable::judge,
+    linearizable::check,
     scene::{PreparedRequest, RequestKind, RequestSpec, TestContext, TestKeys},
     shot::{RequestOutcome, SentRequest},
     stamp::{SyntheticToken, TokenHeaders, epoch},
@@ -24,7 +24,7 @@ const WRITERS: u64 = 64;
 const STALE: u64 = 4;
 
 impl InstanceSpread {
-    fn at(self, number: usize) -> usize {
+    fn instance(self, number: usize) -> usize {
         match self {
             Self::OneInstance => 0,
             Self::TwoInstances => number % 2,
@@ -32,24 +32,25 @@ impl InstanceSpread {
     }
 }
 
-pub(super) async fn at_once(
+pub(super) async fn run_concurrent(
     scene: &TestContext<'_>,
     spread: InstanceSpread,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     for round in 0..scene.service.rounds {
-        let keys = scene.fresh();
-        let prior = prepared(scene, &keys, round, log).await?;
-        let before = scene.look(&keys).await?;
+        let keys = scene.fresh_keys();
+        let prior = prepare(scene, &keys, round, log).await?;
+        let before = scene.read_effects(&keys).await?;
         let mut copies = Vec::new();
         for copy in 0..COPIES {
-            let ready = ready(scene, RequestKind::Write, &keys, epoch(32), spread.at(copy as usize)).await;
+            let ready =
+                ready(scene, RequestKind::Write, &keys, epoch(32), spread.instance(copy as usize)).await;
             // At one moment, or spread over the time that one of them takes.
-            copies.push(after(scene.pace * (copy * (round % 3)) / COPIES, ready));
+            copies.push(send_after(scene.pace * (copy * (round % 3)) / COPIES, ready));
         }
         let shots = join_all(copies).await;
         log.push(summary(&format!("{COPIES} with one token at once"), &shots));
-        settled(scene, &keys, prior, shots, before.as_ref(), log).await?;
+        settle(scene, &keys, prior, shots, before.as_ref(), log).await?;
     }
     Ok(())
 }
@@ -57,51 +58,51 @@ pub(super) async fn at_once(
 /// One newer write beside older ones. In every second round the newer one begins, and the older ones follow one after
 /// another until it is answered. In the other rounds the older ones begin together, so that one of them may take
 /// long.
-pub(super) async fn overtaken(
+pub(super) async fn run_overtaken(
     scene: &TestContext<'_>,
     spread: InstanceSpread,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     for round in 0..scene.service.rounds {
-        let keys = scene.fresh();
-        let prior = prepared(scene, &keys, round / 2, log).await?;
-        let before = scene.look(&keys).await?;
+        let keys = scene.fresh_keys();
+        let prior = prepare(scene, &keys, round / 2, log).await?;
+        let before = scene.read_effects(&keys).await?;
         let begins = round.is_multiple_of(2);
         let part = scene.pace * (round + 1) / scene.service.rounds;
         let (mut older, place) = (Vec::new(), round as usize / 2);
         for number in 0..OLDER {
-            let at = spread.at(place + 1 + number as usize);
+            let at = spread.instance(place + 1 + number as usize);
             let ready = ready(scene, RequestKind::Write, &keys, epoch(16 + u64::from(number)), at).await;
             let behind = (scene.pace * number + part) / OLDER;
-            older.push(after(if begins { behind } else { Duration::ZERO }, ready));
+            older.push(send_after(if begins { behind } else { Duration::ZERO }, ready));
         }
-        let newer = ready(scene, RequestKind::Write, &keys, epoch(32), spread.at(place)).await;
-        let newer = newer_and_look(scene, newer, &keys, if begins { Duration::ZERO } else { part });
+        let newer = ready(scene, RequestKind::Write, &keys, epoch(32), spread.instance(place)).await;
+        let newer = send_then_read(scene, newer, &keys, if begins { Duration::ZERO } else { part });
         let (newer, older) = tokio::join!(newer, join_all(older));
         let (newer, between) = newer?;
         log.extend(older.iter().chain([&newer]).map(|shot| shot.event(None)));
-        let now = scene.look(&keys).await?;
-        comes_second(scene, &newer, between.as_ref(), now.as_ref())?;
+        let now = scene.read_effects(&keys).await?;
+        check_no_late_effect(scene, &newer, between.as_ref(), now.as_ref())?;
         let race = older.into_iter().chain([newer]).collect();
-        settled(scene, &keys, prior, race, before.as_ref(), log).await?;
+        settle(scene, &keys, prior, race, before.as_ref(), log).await?;
     }
     Ok(())
 }
 
 /// Sends the newer write after a pause, and reads the effects as soon as it is answered.
-pub(super) async fn newer_and_look(
+pub(super) async fn send_then_read(
     scene: &TestContext<'_>,
     newer: PreparedRequest,
     keys: &TestKeys,
     pause: Duration,
 ) -> Result<(SentRequest, Option<Reading>), CaseError> {
-    let shot = after(pause, newer).await;
-    let seen = scene.look(keys).await?;
+    let shot = send_after(pause, newer).await;
+    let seen = scene.read_effects(keys).await?;
     Ok((shot, seen))
 }
 
 /// All other writes are older. So every effect after the answer to the newer one is the effect of an older one.
-pub(super) fn comes_second(
+pub(super) fn check_no_late_effect(
     scene: &TestContext<'_>,
     newer: &SentRequest,
     between: Option<&Reading>,
@@ -117,27 +118,27 @@ pub(super) fn comes_second(
     }
 }
 
-pub(super) async fn writers(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
-    let keys = scene.fresh();
+pub(super) async fn run_writers(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
+    let keys = scene.fresh_keys();
     let first = scene.write(&keys, epoch(1000)).await;
-    let prior = let_in(first, log)?;
-    let before = scene.look(&keys).await?;
+    let prior = require_accepted(first, log)?;
+    let before = scene.read_effects(&keys).await?;
     let mut all = Vec::new();
     for writer in 0..WRITERS {
         // In an order that differs from the order of the tokens.
         let number = writer * 37 % WRITERS;
         let mint = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
         let at = usize::try_from(writer).expect("a few");
-        all.push(ready(scene, RequestKind::Write, &keys, mint, at).await.fire());
+        all.push(ready(scene, RequestKind::Write, &keys, mint, at).await.send_now());
     }
     let shots = join_all(all).await;
     log.push(summary(&format!("{WRITERS} at once"), &shots));
-    settled(scene, &keys, Some(prior), shots, before.as_ref(), log).await
+    settle(scene, &keys, Some(prior), shots, before.as_ref(), log).await
 }
 
-pub(super) async fn crossed(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
-    let forth = scene.fresh();
-    let back = scene.about(forth.other.clone(), forth.key.clone());
+pub(super) async fn run_crossed(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
+    let forth = scene.fresh_keys();
+    let back = scene.keys_for(forth.other.clone(), forth.key.clone());
     for round in 0..scene.service.rounds.div_ceil(4) {
         let mut all = Vec::new();
         for writer in 0..u64::from(COPIES) * 2 {
@@ -146,7 +147,7 @@ pub(super) async fn crossed(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) 
             all.push(
                 ready(scene, RequestKind::Write, keys, mint, usize::try_from(writer / 2).expect("few"))
                     .await
-                    .fire(),
+                    .send_now(),
             );
         }
         let shots = join_all(all).await;
@@ -174,16 +175,16 @@ async fn ready(
     mint: SyntheticToken,
     at: usize,
 ) -> PreparedRequest {
-    scene.ready(RequestSpec { ask, keys, stamp: TokenHeaders::Whole(mint), at, operation: None }).await
+    scene.prepare(RequestSpec { ask, keys, stamp: TokenHeaders::Whole(mint), at, operation: None }).await
 }
 
-pub(super) async fn after(pause: Duration, ready: PreparedRequest) -> SentRequest {
+pub(super) async fn send_after(pause: Duration, ready: PreparedRequest) -> SentRequest {
     sleep(pause).await;
-    ready.fire().await
+    ready.send_now().await
 }
 
 /// In every second round the key is known before the race; in the others its row must be made during the race.
-async fn prepared(
+async fn prepare(
     scene: &TestContext<'_>,
     keys: &TestKeys,
     round: u32,
@@ -193,10 +194,13 @@ async fn prepared(
         return Ok(None);
     }
     let shot = scene.write(keys, epoch(8)).await;
-    let_in(shot, log).map(Some)
+    require_accepted(shot, log).map(Some)
 }
 
-pub(super) fn let_in(shot: SentRequest, log: &mut Vec<StepRecord>) -> Result<SentRequest, CaseError> {
+pub(super) fn require_accepted(
+    shot: SentRequest,
+    log: &mut Vec<StepRecord>,
+) -> Result<SentRequest, CaseError> {
     log.push(shot.event(None));
     match shot.came {
         RequestOutcome::Accepted(_) => Ok(shot),
@@ -208,7 +212,7 @@ pub(super) fn let_in(shot: SentRequest, log: &mut Vec<StepRecord>) -> Result<Sen
 }
 
 /// Checks all answers, then the effects, then the mark. `before` was read after `prior` and before the race.
-pub(super) async fn settled(
+pub(super) async fn settle(
     scene: &TestContext<'_>,
     keys: &TestKeys,
     prior: Option<SentRequest>,
@@ -216,10 +220,10 @@ pub(super) async fn settled(
     before: Option<&Reading>,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    let now = scene.look(keys).await?;
+    let now = scene.read_effects(keys).await?;
     let told = counted(scene, &race, before, now.as_ref());
     let shots: Vec<SentRequest> = prior.into_iter().chain(race).collect();
-    let judged = judge(&shots, scene.service.fields.form);
+    let judged = check(&shots, scene.service.fields.form);
     if matches!(judged, Err(CaseError::Failed(_))) {
         return judged;
     }

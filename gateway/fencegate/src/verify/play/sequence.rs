@@ -33,12 +33,12 @@ enum OperationNaming {
     One,
 }
 
-pub(super) async fn play(
+pub(super) async fn run_steps(
     scene: &TestContext<'_>,
     steps: &[Step],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    played(scene, steps, OperationNaming::Own, log).await
+    run(scene, steps, OperationNaming::Own, log).await
 }
 
 pub(super) async fn about_one_operation(
@@ -46,21 +46,21 @@ pub(super) async fn about_one_operation(
     steps: &[Step],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    played(scene, steps, OperationNaming::One, log).await
+    run(scene, steps, OperationNaming::One, log).await
 }
 
-async fn played(
+async fn run(
     scene: &TestContext<'_>,
     steps: &[Step],
     operations: OperationNaming,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    let mut cast = CaseState::of(scene);
+    let mut cast = CaseState::new(scene);
     let mut operation = String::new();
     for (number, step) in steps.iter().enumerate() {
         match step.act {
             StepKind::Crash => {
-                crash::restarted(scene, log).await?;
+                crash::run_restart(scene, log).await?;
                 continue;
             }
             StepKind::Wait => {
@@ -78,7 +78,7 @@ async fn played(
             operation = format!("op-{}-{number}", cast.names[0].0);
         }
         let keys = cast.keys(step.who);
-        let before = cast.before(&keys).await?;
+        let before = cast.read_before(&keys).await?;
         let at = match step.at {
             InstanceChoice::First => 0,
             InstanceChoice::Second => 1,
@@ -90,36 +90,36 @@ async fn played(
         };
         let aim = RequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
         let shot = match step.act {
-            StepKind::Question => scene.question(&operation, step.stamp, at).await,
+            StepKind::Question => scene.ask_outcome(&operation, step.stamp, at).await,
             _ => scene.send(aim).await,
         };
-        let after = scene.look(&keys).await?;
+        let after = scene.read_effects(&keys).await?;
         let change = scene.change(before.as_ref(), after.as_ref());
         log.push(shot.event(change.as_ref()));
-        let expect = step.expect.meant(scene.service.fields.form);
+        let expect = step.expect.resolve(scene.service.fields.form);
         let lets_in = matches!(expect, Expectation::Accepted | Expectation::Ready);
         // It is not known how a request of another kind changes the reading, if it does.
         let told =
             change.filter(|_| step.act != StepKind::Read && !(step.act == StepKind::WriteOther && lets_in));
         match expect {
             Expectation::Done | Expectation::NotDone => {
-                judge_question(&shot, expect, told, scene.service.probe.as_ref())?
+                check_answer(&shot, expect, told, scene.service.probe.as_ref())?
             }
-            _ => judge(&shot, expect, told)?,
+            _ => check_response(&shot, expect, told)?,
         }
         if let Some(after) = after {
             cast.seen.insert(keys.key.clone(), after);
         }
         if !lets_in {
-            cast.untouched(&keys).await?;
+            cast.check_untouched(&keys).await?;
         }
     }
     Ok(())
 }
 
 impl<'a, 's> CaseState<'a, 's> {
-    fn of(scene: &'a TestContext<'s>) -> Self {
-        let names = (0..KEYS).map(|_| scene.fresh()).map(|keys| (keys.key, keys.other)).collect();
+    fn new(scene: &'a TestContext<'s>) -> Self {
+        let names = (0..KEYS).map(|_| scene.fresh_keys()).map(|keys| (keys.key, keys.other)).collect();
         Self { scene, names, seen: HashMap::new() }
     }
 
@@ -127,27 +127,27 @@ impl<'a, 's> CaseState<'a, 's> {
         match who {
             KeySelector::One(key) => {
                 let (key, other) = self.names[key].clone();
-                self.scene.about(key, other)
+                self.scene.keys_for(key, other)
             }
             KeySelector::Both(key, other) => {
-                self.scene.about_both(self.names[key].0.clone(), self.names[other].0.clone())
+                self.scene.keys_for_both(self.names[key].0.clone(), self.names[other].0.clone())
             }
         }
     }
 
     /// The last reading. Compared with it, an effect that came late shows at the next step.
-    async fn before(&self, keys: &TestKeys) -> Result<Option<Reading>, CaseError> {
+    async fn read_before(&self, keys: &TestKeys) -> Result<Option<Reading>, CaseError> {
         match self.seen.get(&keys.key) {
             Some(seen) => Ok(Some(seen.clone())),
-            None => self.scene.look(keys).await,
+            None => self.scene.read_effects(keys).await,
         }
     }
 
     /// Checks that a refused request left its second key unchanged, if that was read before.
-    async fn untouched(&self, keys: &TestKeys) -> Result<(), CaseError> {
+    async fn check_untouched(&self, keys: &TestKeys) -> Result<(), CaseError> {
         let Some(before) = self.seen.get(&keys.other) else { return Ok(()) };
-        let swapped = self.scene.about_both(keys.other.clone(), keys.key.clone());
-        let after = self.scene.look(&swapped).await?;
+        let swapped = self.scene.keys_for_both(keys.other.clone(), keys.key.clone());
+        let after = self.scene.read_effects(&swapped).await?;
         match self.scene.change(Some(before), after.as_ref()) {
             Some(change) if change != EffectChange::Effects(0) => {
                 CaseError::failed(format!("it was refused, and its second key has had {change} all the same"))
@@ -158,7 +158,7 @@ impl<'a, 's> CaseState<'a, 's> {
 }
 
 impl Expectation {
-    fn meant(self, form: ComparedField) -> Self {
+    fn resolve(self, form: ComparedField) -> Self {
         match (self, form) {
             (Self::SameTenure, ComparedField::Token) => Self::Stale,
             (Self::SameTenure, ComparedField::Number) => Self::Accepted,
@@ -168,7 +168,7 @@ impl Expectation {
 }
 
 /// Judges the answer first, then the effect.
-pub(super) fn judge(
+pub(super) fn check_response(
     shot: &SentRequest,
     expect: Expectation,
     change: Option<EffectChange>,
@@ -186,7 +186,7 @@ pub(super) fn judge(
         return CaseError::undecided(format!("`{sent}` got {came}"));
     }
     let wanted = match expect {
-        Expectation::Ready | Expectation::Accepted => return let_in(shot, expect, change),
+        Expectation::Ready | Expectation::Accepted => return check_accepted(shot, expect, change),
         Expectation::Stale => *came == RequestOutcome::Stale,
         Expectation::NotAgain
             if matches!(came, RequestOutcome::Accepted(_)) && change == Some(EffectChange::Effects(0)) =>
@@ -226,7 +226,7 @@ pub(super) fn judge(
 }
 
 /// Judges the answer to a question, and that the question itself changes nothing.
-fn judge_question(
+fn check_answer(
     shot: &SentRequest,
     expect: Expectation,
     change: Option<EffectChange>,
@@ -250,7 +250,11 @@ fn judge_question(
     CaseError::failed(format!("`{sent}` was answered {came}; right is {right}: {statuses}"))
 }
 
-fn let_in(shot: &SentRequest, expect: Expectation, change: Option<EffectChange>) -> Result<(), CaseError> {
+fn check_accepted(
+    shot: &SentRequest,
+    expect: Expectation,
+    change: Option<EffectChange>,
+) -> Result<(), CaseError> {
     let (sent, came) = (&shot.sent, &shot.came);
     let wrong = |why: String| match expect {
         Expectation::Ready => CaseError::undecided(format!("what had to come before it was not done: {why}")),
@@ -281,7 +285,7 @@ mod tests {
             came,
             passed_a_gateway: false,
         };
-        match judge(&shot, expect, change) {
+        match check_response(&shot, expect, change) {
             Ok(()) => "right",
             Err(CaseError::Failed(_)) => "failed",
             Err(CaseError::Undecided(_)) => "undecided",

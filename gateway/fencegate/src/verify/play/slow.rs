@@ -7,7 +7,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::race::{comes_second, let_in, newer_and_look, settled};
+use super::race::{check_no_late_effect, require_accepted, send_then_read, settle};
 use crate::verify::{
     case_result::{CaseError, StepRecord},
     effects::EffectChange,
@@ -20,11 +20,14 @@ use crate::verify::{
 const HEAD: Duration = Duration::from_millis(300);
 
 /// The older write takes the slow path of the service. The newer one follows after a part of that time.
-pub(super) async fn overtaken(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
+pub(super) async fn run_overtaken(
+    scene: &TestContext<'_>,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
     for round in 1..=scene.service.rounds.div_ceil(4) {
-        let keys = scene.fresh();
-        let prior = let_in(scene.write(&keys, epoch(8)).await, log)?;
-        let before = scene.look(&keys).await?;
+        let keys = scene.fresh_keys();
+        let prior = require_accepted(scene.write(&keys, epoch(8)).await, log)?;
+        let before = scene.read_effects(&keys).await?;
         let aim = |ask, mint| RequestSpec {
             ask,
             keys: &keys,
@@ -32,24 +35,24 @@ pub(super) async fn overtaken(scene: &TestContext<'_>, log: &mut Vec<StepRecord>
             at: 0,
             operation: None,
         };
-        let older = scene.ready(aim(RequestKind::Slow, epoch(16))).await;
-        let newer = scene.ready(aim(RequestKind::Write, epoch(32))).await;
-        let newer = newer_and_look(scene, newer, &keys, scene.pace * round);
-        let (older, newer) = tokio::join!(older.fire(), newer);
+        let older = scene.prepare(aim(RequestKind::Slow, epoch(16))).await;
+        let newer = scene.prepare(aim(RequestKind::Write, epoch(32))).await;
+        let newer = send_then_read(scene, newer, &keys, scene.pace * round);
+        let (older, newer) = tokio::join!(older.send_now(), newer);
         let (newer, between) = newer?;
         log.extend([older.event(None), newer.event(None)]);
-        let now = scene.look(&keys).await?;
-        comes_second(scene, &newer, between.as_ref(), now.as_ref())?;
-        settled(scene, &keys, Some(prior), vec![older, newer], before.as_ref(), log).await?;
+        let now = scene.read_effects(&keys).await?;
+        check_no_late_effect(scene, &newer, between.as_ref(), now.as_ref())?;
+        settle(scene, &keys, Some(prior), vec![older, newer], before.as_ref(), log).await?;
     }
     Ok(())
 }
 
 /// Sends the head and half of the body of the older write, then the newer write, then the rest.
-pub(super) async fn held(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
-    let keys = scene.fresh();
-    let first = let_in(scene.write(&keys, epoch(8)).await, log)?;
-    let before = scene.look(&keys).await?;
+pub(super) async fn run_held(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
+    let keys = scene.fresh_keys();
+    let first = require_accepted(scene.write(&keys, epoch(8)).await, log)?;
+    let before = scene.read_effects(&keys).await?;
     let aim = |mint| RequestSpec {
         ask: RequestKind::Write,
         keys: &keys,
@@ -58,13 +61,13 @@ pub(super) async fn held(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> 
         operation: None,
     };
     let (go, until) = oneshot::channel();
-    let older = scene.ready(aim(epoch(16))).await.fire_held(until);
+    let older = scene.prepare(aim(epoch(16))).await.send_held(until);
     let story = async {
         sleep(HEAD.max(scene.pace * 2)).await;
-        let early = scene.look(&keys).await?;
+        let early = scene.read_effects(&keys).await?;
         let acted =
             scene.change(before.as_ref(), early.as_ref()).is_some_and(|it| it != EffectChange::Effects(0));
-        let newer = scene.ready(aim(epoch(32))).await.fire();
+        let newer = scene.prepare(aim(epoch(32))).await.send_now();
         tokio::pin!(newer);
         // A service that holds the key while it reads would never answer the newer write. Then the older one is
         // completed first.
@@ -83,5 +86,5 @@ pub(super) async fn held(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> 
     if acted || (older.ended < newer.began && matches!(older.came, RequestOutcome::Accepted(_))) {
         return CaseError::undecided("it acts before it has read the body, so nothing can come in between");
     }
-    settled(scene, &keys, Some(first), vec![newer, older], before.as_ref(), log).await
+    settle(scene, &keys, Some(first), vec![newer, older], before.as_ref(), log).await
 }

@@ -12,7 +12,7 @@ pub fn report(service: &Service, report: &VerifyReport) -> String {
     let told = json!({
         "service": service.instances.iter().map(|one| one.url.as_str()).collect::<Vec<_>>(),
         "request": service.write.to_string(),
-        "compares": service.fields.compared().as_str(),
+        "compares": service.fields.compared_header().as_str(),
         "effects": service.sight.to_string(),
         "seconds": report.took.as_secs_f64(),
         "summary": report.counts(),
@@ -28,12 +28,12 @@ fn entry(entry: &CaseReport) -> Value {
         _ => None::<PassStrength>,
     };
     json!({
-        "group": case.group.word(),
+        "group": case.group.as_str(),
         "name": case.name,
         "title": case.title,
-        "verdict": entry.verdict.word(),
+        "verdict": entry.verdict.as_str(),
         "proof": proof,
-        "why": entry.verdict.why(),
+        "why": entry.verdict.reason(),
         "means": case.money,
         "mend": case.mend,
         "seconds": entry.took.as_secs_f64(),

@@ -12,7 +12,7 @@ pub fn report(service: &Service, report: &VerifyReport) -> String {
     writeln!(
         xml,
         "<testsuite name=\"fencegate verify {}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3}\">",
-        escaped(&urls.join(" ")),
+        escape(&urls.join(" ")),
         report.entries.len(),
         counts.failed,
         counts.undecided,
@@ -32,27 +32,27 @@ fn case(entry: &CaseReport) -> String {
     let case = entry.case;
     let head = format!(
         "<testcase classname=\"fencegate.verify.{}\" name=\"{}: {}\" time=\"{:.3}\"",
-        case.group.word(),
-        escaped(case.name),
-        escaped(case.title),
+        case.group.as_str(),
+        escape(case.name),
+        escape(case.title),
         entry.took.as_secs_f64()
     );
     let inner = match &entry.verdict {
         CaseResult::Passed(_) => return format!("{head}/>\n"),
-        CaseResult::Skipped(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
-        CaseResult::Failed(why) => told("failure", why, entry),
-        CaseResult::Undecided(why) => told("error", why, entry),
+        CaseResult::Skipped(why) => format!("<skipped message=\"{}\"/>", escape(why)),
+        CaseResult::Failed(why) => render_element("failure", why, entry),
+        CaseResult::Undecided(why) => render_element("error", why, entry),
     };
     format!("{head}>\n{inner}\n</testcase>\n")
 }
 
-fn told(element: &str, why: &str, entry: &CaseReport) -> String {
+fn render_element(element: &str, why: &str, entry: &CaseReport) -> String {
     let text = super::text::entry(entry);
-    format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escaped(why), escaped(&text))
+    format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escape(why), escape(&text))
 }
 
 /// Escapes text and attributes in double quotes. Characters that XML 1.0 cannot contain become U+FFFD (section 2.2).
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn nothing_in_a_text_ends_its_element_or_attribute() {
-        assert_eq!(escaped("a<b>&\"c\"\n]]>"), "a&lt;b&gt;&amp;&quot;c&quot;&#10;]]&gt;");
-        assert_eq!(escaped("\u{1b}[1m\0"), "\u{fffd}[1m\u{fffd}");
+        assert_eq!(escape("a<b>&\"c\"\n]]>"), "a&lt;b&gt;&amp;&quot;c&quot;&#10;]]&gt;");
+        assert_eq!(escape("\u{1b}[1m\0"), "\u{fffd}[1m\u{fffd}");
     }
 }

@@ -18,7 +18,7 @@ pub fn head(service: &Service) -> String {
         "{} of {}\n`{}` {how}; {}\n",
         service.write,
         urls.join(" and "),
-        service.fields.compared(),
+        service.fields.compared_header(),
         service.sight
     )
 }
@@ -28,7 +28,7 @@ pub fn entry(entry: &CaseReport) -> String {
     let CaseReport { case, verdict, events, .. } = entry;
     let word = match verdict {
         CaseResult::Failed(_) => "FAILED",
-        other => other.word(),
+        other => other.as_str(),
     };
     let mut text = format!("{word:9}  {:20}  {}", case.name, case.title);
     let mut line = |name: &str, what: &str| text.push_str(&format!("\n             {name:10} {what}"));

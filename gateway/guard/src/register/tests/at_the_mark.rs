@@ -58,16 +58,16 @@ fn the_epochs_that_are_announced_of_the_guard_are_those_that_it_has_seen() {
 fn a_claim_waits_for_the_newest_change_of_any_of_its_keys() {
     let mut register = register();
     let set = Claim { keys: vec![key("a"), key("b")].into(), ..write(25, 1) };
-    assert_eq!(register.written(&set), CommitSeq::default());
-    let [early, late] = [3, 7].map(CommitSeq::numbered);
+    assert_eq!(register.required_seq(&set), CommitSeq::default());
+    let [early, late] = [3, 7].map(CommitSeq::new);
     for (claim, moment) in [(write(20, 1), early), (claim("b", 21, 1, Mode::Exclusive), late)] {
         let changes = register.announce(&claim, NOW).expect("newer");
-        register.handed_in(&changes, moment);
+        register.record_submitted(&changes, moment);
     }
-    assert_eq!((register.written(&write(20, 2)), register.written(&set)), (early, late));
+    assert_eq!((register.required_seq(&write(20, 2)), register.required_seq(&set)), (early, late));
     let (_, at_work) = register.register(&write(20, 1), NOW);
-    register.handed_in(&at_work, late);
-    assert_eq!(register.written(&write(20, 2)), late, "what is at work has to be known as well");
+    register.record_submitted(&at_work, late);
+    assert_eq!(register.required_seq(&write(20, 2)), late, "what is at work has to be known as well");
 }
 
 #[test]
@@ -103,19 +103,19 @@ fn a_doubt_is_over_for_who_knows_its_token_and_no_other_one_with_it() {
 fn the_next_process_knows_marks_by_their_epochs_or_as_they_were() {
     let epochs = Epochs { write: Some(20), read: Some(25) };
     let known = |mark: Option<Watermark>| mark.map(|mark| (mark.token.number(), mark.exact));
-    let (write, read) = recovered(&epochs, None);
+    let (write, read) = recover_watermarks(&epochs, None);
     assert_eq!((known(write), known(read)), (Some((20, false)), Some((25, false))));
-    assert_eq!(recovered(&Epochs::default(), None), (None, None));
+    assert_eq!(recover_watermarks(&Epochs::default(), None), (None, None));
     let of = |epoch| Token::new(epoch, 3, 4).ok();
     let whole = KeyWatermarks { key: key("a"), write: of(20), read: of(21) };
-    let marks = recovered(&epochs, Some(&whole));
+    let marks = recover_watermarks(&epochs, Some(&whole));
     let exact = |token: Option<Token>| token.map(|token| Watermark { token, exact: true });
     assert_eq!(marks, (exact(of(20)), exact(of(21))));
 }
 
 #[test]
 fn only_what_says_where_it_was_called_from_is_called() {
-    assert!(called(20, 2, 1).is_called() && !write(20, 1).is_called());
+    assert!(called(20, 2, 1).is_callback() && !write(20, 1).is_callback());
 }
 
 /// Nobody looks again before that: a request that is not told waits until its patience ends.

@@ -14,7 +14,7 @@ fn settled(register: &mut AdmissionTable, claim: &Claim, now: BootInstant) -> (D
 }
 
 fn rest(register: &mut AdmissionTable, now: BootInstant) -> Vec<Change> {
-    register.rest(LINGER, 1000, now)
+    register.release_resting(LINGER, 1000, now)
 }
 
 fn at_work(name: &str) -> Change {
@@ -148,8 +148,8 @@ fn a_clean_stop_keeps_a_quarantine_for_its_keys_and_lets_others_rest() {
         let stop = CleanShutdown { quarantine: left, ..CleanShutdown::default() };
         let stopped = RecoveredState { at_work: keys.clone(), clean_stop: Some(stop), ..remembered() };
         let mut register = AdmissionTable::new(&stopped, NOW, EXECUTION);
-        assert_eq!(register.quarantine_of(&[key("a")], NOW).is_some(), closed);
-        assert_eq!(register.quarantine_of(&[key("b")], NOW), None);
+        assert_eq!(register.quarantined_until(&[key("a")], NOW).is_some(), closed);
+        assert_eq!(register.quarantined_until(&[key("b")], NOW), None);
         let rested = rest(&mut register, NOW + LINGER);
         assert_eq!(rested, if closed { vec![] } else { vec![at_rest("a")] });
     }
@@ -166,7 +166,7 @@ fn keys_are_forgotten_in_batches_and_the_longest_unused_first() {
     }
     let now = NOW + Duration::from_secs(10);
     register.announce(&claim("a", 30, 1, Mode::Exclusive), now).expect("newer");
-    let mut round = register.round(NOW, 2);
+    let mut round = register.eviction_pass(NOW, 2);
     let forgotten = register.evict(&mut round, 2, now);
     assert!(forgotten.more);
     let names = |forgotten: EvictionStep| {

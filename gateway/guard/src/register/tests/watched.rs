@@ -12,15 +12,15 @@ fn watched() -> AdmissionTable {
 }
 
 fn watch(endpoints: &[&str]) -> EndpointWatch {
-    EndpointWatch { endpoints: endpoints.iter().map(ToString::to_string).collect(), every: SECOND }
+    EndpointWatch { endpoints: endpoints.iter().map(ToString::to_string).collect(), interval: SECOND }
 }
 
 fn one() -> DispatchTarget {
-    DispatchTarget::endpoint("one:80")
+    DispatchTarget::for_endpoint("one:80")
 }
 
 fn two() -> DispatchTarget {
-    DispatchTarget::endpoint("two:80")
+    DispatchTarget::for_endpoint("two:80")
 }
 
 /// Asks a place once a second from `from` on, each time answered at once. Returns the moment after the last answer.
@@ -32,7 +32,7 @@ fn answers(
 ) -> BootInstant {
     let mut now = from;
     for _ in 0..times {
-        register.seen_running(place, LivenessAnswer { asked: now, answered: now }, now);
+        register.record_alive(place, LivenessAnswer { asked: now, answered: now }, now);
         now = now + SECOND;
     }
     now - SECOND
@@ -46,7 +46,7 @@ fn in_doubt(register: &mut AdmissionTable, epoch: u64, place: Option<DispatchTar
         panic!("free")
     };
     register.end(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
-    register.sent_to(id, place, EXECUTION, NOW);
+    register.record_target(id, place, EXECUTION, NOW);
 }
 
 /// Whether the next write of `a` has to wait.
@@ -72,12 +72,12 @@ fn the_clock_alone_opens_nothing() {
     let later = NOW + EXECUTION * 100;
     assert!(
         register
-            .rest(Duration::ZERO, 100, later)
+            .release_resting(Duration::ZERO, 100, later)
             .iter()
             .all(|change| !matches!(change, Change::AtRest { .. }))
     );
     assert!(is_closed(&mut register, 21, later), "nobody has seen it run");
-    assert_eq!(register.to_ask(), [one()]);
+    assert_eq!(register.targets_to_probe(), [one()]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn the_time_between_answers_counts_for_what_was_sent_there() {
     assert!(is_closed(&mut register, 22, now), "29 s lie between 30 answers");
     let now = answers(&mut register, &one(), now + SECOND, 1);
     assert!(!is_closed(&mut register, 23, now));
-    assert!(register.to_ask().is_empty());
+    assert!(register.targets_to_probe().is_empty());
     assert_eq!(register.doubts(), 0);
 }
 
@@ -113,7 +113,7 @@ fn nothing_counts_while_an_answer_is_waited_for() {
     in_doubt(&mut register, 20, Some(one()));
     let mut now = NOW;
     for _ in 0..20 {
-        register.seen_running(
+        register.record_alive(
             &one(),
             LivenessAnswer { asked: now, answered: now + SECOND * 2 },
             now + SECOND * 2,
@@ -127,9 +127,9 @@ fn nothing_counts_while_an_answer_is_waited_for() {
 fn an_answer_from_before_the_doubt_counts_for_nothing_before_it() {
     let mut register = watched();
     let before = NOW - SECOND * 3 / 4;
-    register.seen_running(&one(), LivenessAnswer { asked: before, answered: before }, before);
+    register.record_alive(&one(), LivenessAnswer { asked: before, answered: before }, before);
     in_doubt(&mut register, 20, Some(one()));
-    register.seen_running(
+    register.record_alive(
         &one(),
         LivenessAnswer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
         NOW + SECOND / 4,
@@ -142,10 +142,10 @@ fn an_answer_from_before_the_doubt_counts_for_nothing_before_it() {
 fn where_the_place_is_not_known_every_endpoint_has_to_be_seen() {
     let mut register = watched();
     in_doubt(&mut register, 20, None);
-    assert_eq!(register.to_ask(), [one(), two()]);
+    assert_eq!(register.targets_to_probe(), [one(), two()]);
     let now = answers(&mut register, &one(), NOW, 31);
     assert!(is_closed(&mut register, 21, now));
-    assert_eq!(register.to_ask(), [two()]);
+    assert_eq!(register.targets_to_probe(), [two()]);
     let now = answers(&mut register, &two(), now, 31);
     assert!(!is_closed(&mut register, 22, now));
 }
@@ -154,23 +154,23 @@ fn where_the_place_is_not_known_every_endpoint_has_to_be_seen() {
 fn an_endpoint_without_an_answer_is_told_once_and_counted() {
     let mut register = watched();
     in_doubt(&mut register, 20, Some(one()));
-    assert!(register.not_seen(&one()) && !register.not_seen(&one()), "told once");
-    assert_eq!(register.silent(), 1);
+    assert!(register.record_silent(&one()) && !register.record_silent(&one()), "told once");
+    assert_eq!(register.silent_count(), 1);
     assert!(register.open_doubts(NOW)[0].silent);
     assert!(
-        register.seen_running(&one(), LivenessAnswer { asked: NOW, answered: NOW }, NOW),
+        register.record_alive(&one(), LivenessAnswer { asked: NOW, answered: NOW }, NOW),
         "it answers again"
     );
-    assert_eq!(register.silent(), 0);
+    assert_eq!(register.silent_count(), 0);
 }
 
 #[test]
 fn the_word_of_a_probe_or_an_operator_ends_such_a_doubt() {
     let mut register = watched();
     in_doubt(&mut register, 20, Some(one()));
-    assert_eq!(register.place(&[key("a")], write(20, 1).token), Some(one()));
+    assert_eq!(register.dispatch_target(&[key("a")], write(20, 1).token), Some(one()));
     assert!(register.resolve(&[key("a")], write(20, 1).token, NOW));
-    assert!(register.to_ask().is_empty());
+    assert!(register.targets_to_probe().is_empty());
     assert!(!is_closed(&mut register, 21, NOW));
 }
 
@@ -187,13 +187,13 @@ fn after_a_restart_what_was_in_doubt_has_to_be_seen_for_what_was_left() {
         (Some(two()), vec![two()]),
         (None, vec![one(), two()]),
         // It is no endpoint of the policy any more.
-        (Some(DispatchTarget::endpoint("three:80")), vec![one(), two()]),
+        (Some(DispatchTarget::for_endpoint("three:80")), vec![one(), two()]),
     ] {
         let stop = CleanShutdown { doubts: vec![left(place)], ..CleanShutdown::default() };
         let remembered = RecoveredState { clean_stop: Some(stop), ..remembered() };
         let mut register = AdmissionTable::new(&remembered, NOW, EXECUTION);
         register.watch(watch(&["one:80", "two:80"]), NOW);
-        assert_eq!(register.to_ask(), asked);
+        assert_eq!(register.targets_to_probe(), asked);
         let mut now = NOW + EXECUTION;
         assert!(is_closed(&mut register, 21, now));
         for place in &asked {
@@ -208,12 +208,12 @@ fn a_quarantine_ends_with_time_in_which_all_endpoints_were_seen() {
     let mut register = crashed(ActiveKeys::Keys(vec![key("a")]), None);
     register.watch(watch(&["one:80", "two:80"]), NOW);
     let now = answers(&mut register, &one(), NOW + EXECUTION * 2, 31);
-    assert!(register.quarantine_of(&[key("a")], now).is_some(), "nobody has seen the other one run");
-    assert_eq!(register.to_ask(), [two()]);
+    assert!(register.quarantined_until(&[key("a")], now).is_some(), "nobody has seen the other one run");
+    assert_eq!(register.targets_to_probe(), [two()]);
     let now = answers(&mut register, &two(), now, 31);
-    assert_eq!(register.quarantine_of(&[key("a")], now), None);
-    register.rest(Duration::ZERO, 100, now);
-    assert!(register.to_ask().is_empty());
+    assert_eq!(register.quarantined_until(&[key("a")], now), None);
+    register.release_resting(Duration::ZERO, 100, now);
+    assert!(register.targets_to_probe().is_empty());
 }
 
 /// Guard and service slept together, so the clock has counted what nobody lived through.
@@ -227,10 +227,10 @@ fn without_questions_the_time_that_the_guard_slept_through_does_not_count() {
     };
     register.end(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
     let woken = NOW + SECOND + EXECUTION * 2;
-    register.slept(EXECUTION * 2, woken);
+    register.record_sleep(EXECUTION * 2, woken);
     assert!(is_closed(&mut register, 21, woken));
     assert!(is_closed(&mut register, 22, woken + EXECUTION - SECOND * 2));
     assert!(!is_closed(&mut register, 23, woken + EXECUTION));
-    register.rest(Duration::ZERO, 100, woken + EXECUTION);
+    register.release_resting(Duration::ZERO, 100, woken + EXECUTION);
     assert_eq!(register.doubts(), 0);
 }

@@ -109,7 +109,7 @@ impl<R: BufRead> BackupReader<R> {
 
     /// The kind of the next row; `None` if the sum follows.
     fn kind(&mut self) -> Result<Option<RowKind>, BackupFormatError> {
-        let [tag] = self.exactly()?;
+        let [tag] = self.read_exact()?;
         self.sum.update(&[tag]);
         match tag {
             MARK => Ok(Some(RowKind::Mark)),
@@ -120,7 +120,7 @@ impl<R: BufRead> BackupReader<R> {
     }
 
     fn part(&mut self) -> Result<Vec<u8>, BackupFormatError> {
-        let length: [u8; 4] = self.exactly()?;
+        let length: [u8; 4] = self.read_exact()?;
         self.sum.update(&length);
         let length = u32::from_be_bytes(length);
         if length > LONGEST {
@@ -141,7 +141,7 @@ impl<R: BufRead> BackupReader<R> {
     }
 
     fn end(&mut self) -> Result<(), BackupFormatError> {
-        let told: [u8; SHA256_OUTPUT_LEN] = self.exactly()?;
+        let told: [u8; SHA256_OUTPUT_LEN] = self.read_exact()?;
         let sum = self.sum.clone().finish();
         if sum.as_ref() != told {
             return Err(BackupFormatError::Corrupt("its sum is another one"));
@@ -153,7 +153,7 @@ impl<R: BufRead> BackupReader<R> {
         }
     }
 
-    fn exactly<const N: usize>(&mut self) -> Result<[u8; N], BackupFormatError> {
+    fn read_exact<const N: usize>(&mut self) -> Result<[u8; N], BackupFormatError> {
         let mut bytes = [0; N];
         self.from.read_exact(&mut bytes).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => BackupFormatError::Truncated,

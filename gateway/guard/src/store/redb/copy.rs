@@ -9,7 +9,7 @@ use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetada
 
 use super::{
     RedbStore,
-    tables::{ERA, FLOOR, MARKS, MAX_EXECUTION, OPERATIONS, SINGLE, TIME, number, read_epochs},
+    tables::{ERA, FLOOR, MARKS, MAX_EXECUTION, OPERATIONS, SINGLE, TIME, decode_epochs, decode_number},
 };
 use crate::{
     store::{
@@ -30,40 +30,45 @@ impl RedbStore {
     /// The store cannot be read, or is of a newer build.
     pub fn header(&self) -> Result<BackupHeader, StoreError> {
         let identity = self.identity()?;
-        let read = self.database.begin_read().map_err(|error| self.bad(error))?;
-        self.header_of(&read, identity)
+        let read = self.database.begin_read().map_err(|error| self.damaged(error))?;
+        self.read_header(&read, identity)
     }
 
     /// The backup has exactly the commits before this call. A reading transaction does not hold up commits; pages that
     /// they free stay in use until the read has ended.
-    pub(super) fn copied(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
+    pub(super) fn copy_to(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
         let identity = self.identity()?;
-        let read = self.database.begin_read().map_err(|error| self.bad(error))?;
-        let header = self.header_of(&read, identity)?;
+        let read = self.database.begin_read().map_err(|error| self.damaged(error))?;
+        let header = self.read_header(&read, identity)?;
         let mut writing = BackupWriter::begin(BufWriter::with_capacity(CHUNK, into), &header)?;
-        let marks = read.open_table(MARKS).map_err(|error| self.bad(error))?;
-        for row in marks.iter().map_err(|error| self.bad(error))? {
-            let (key, epochs) = row.map_err(|error| self.bad(error))?;
+        let marks = read.open_table(MARKS).map_err(|error| self.damaged(error))?;
+        for row in marks.iter().map_err(|error| self.damaged(error))? {
+            let (key, epochs) = row.map_err(|error| self.damaged(error))?;
             writing.row(RowKind::Mark, key.value().as_bytes(), epochs.value())?;
         }
-        let operations = read.open_table(OPERATIONS).map_err(|error| self.bad(error))?;
-        for row in operations.iter().map_err(|error| self.bad(error))? {
-            let (id, entry) = row.map_err(|error| self.bad(error))?;
+        let operations = read.open_table(OPERATIONS).map_err(|error| self.damaged(error))?;
+        for row in operations.iter().map_err(|error| self.damaged(error))? {
+            let (id, entry) = row.map_err(|error| self.damaged(error))?;
             writing.row(RowKind::Operation, id.value(), entry.value())?;
         }
         writing.end()?;
         Ok(header)
     }
 
-    fn header_of(&self, read: &ReadTransaction, identity: StoreIdentity) -> Result<BackupHeader, StoreError> {
+    fn read_header(
+        &self,
+        read: &ReadTransaction,
+        identity: StoreIdentity,
+    ) -> Result<BackupHeader, StoreError> {
         let said = || -> Result<_, redb::Error> {
             let single = read.open_table(SINGLE)?;
-            let one = |name| Ok::<_, redb::Error>(single.get(name)?.map(|value| number(value.value())));
+            let one =
+                |name| Ok::<_, redb::Error>(single.get(name)?.map(|value| decode_number(value.value())));
             let floor = one(FLOOR)?.unwrap_or_default();
             let marks = read.open_table(MARKS)?;
             let mut highest = floor;
             for row in marks.iter()? {
-                let epochs = read_epochs(row?.1.value());
+                let epochs = decode_epochs(row?.1.value());
                 highest = highest.max(epochs.map_or(0, |epochs| epochs.highest()));
             }
             Ok(BackupHeader {
@@ -78,6 +83,6 @@ impl RedbStore {
                 operations: read.open_table(OPERATIONS)?.len()?,
             })
         };
-        said().map_err(|error| self.bad(error))
+        said().map_err(|error| self.damaged(error))
     }
 }

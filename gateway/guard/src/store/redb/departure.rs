@@ -8,9 +8,8 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use super::{
-    CACHE, RedbStore, is_backup, operation_id,
-    tables::{AT_WORK, DEPARTED, GONE, IDENTITY, MARKS, OPERATIONS, SINGLE, WHOLE, read_epochs},
-    unreadable,
+    CACHE, RedbStore, is_backup, operation_id, read_error,
+    tables::{AT_WORK, DEPARTED, GONE, IDENTITY, MARKS, OPERATIONS, SINGLE, WHOLE, decode_epochs},
 };
 use crate::{
     operation::JournalEntry,
@@ -25,7 +24,7 @@ type MarksRow = (String, Vec<u8>, Option<Vec<u8>>);
 
 impl RedbStore {
     /// Opens the file even if its store was moved elsewhere.
-    pub(crate) fn open_wherever(path: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn open_moved(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing { path: path.display().to_string() });
         }
@@ -35,27 +34,27 @@ impl RedbStore {
         let opened = Database::builder().set_cache_size(CACHE).open(path);
         let mut database = opened.map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.display().to_string() },
-            error => unreadable(path, error),
+            error => read_error(path, error),
         })?;
         // After an orderly stop the library trusts every page, so check them here.
         match database.check_integrity() {
             Ok(true) => Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() }),
-            Ok(false) => Err(unreadable(path, "pages are damaged")),
-            Err(error) => Err(unreadable(path, error)),
+            Ok(false) => Err(read_error(path, "pages are damaged")),
+            Err(error) => Err(read_error(path, error)),
         }
     }
 
     /// Where the store was moved to, if it was.
-    pub(crate) fn departed(&self) -> Result<Option<MovedMarker>, StoreError> {
-        let read = self.database.begin_read().map_err(|error| self.bad(error))?;
-        let single = read.open_table(SINGLE).map_err(|error| self.bad(error))?;
-        let json = single.get(DEPARTED).map_err(|error| self.bad(error))?;
+    pub(crate) fn moved_marker(&self) -> Result<Option<MovedMarker>, StoreError> {
+        let read = self.database.begin_read().map_err(|error| self.damaged(error))?;
+        let single = read.open_table(SINGLE).map_err(|error| self.damaged(error))?;
+        let json = single.get(DEPARTED).map_err(|error| self.damaged(error))?;
         let departed = json.map(|json| serde_json::from_slice(json.value())).transpose();
-        departed.map_err(|error| self.bad(error))
+        departed.map_err(|error| self.damaged(error))
     }
 
     /// Marks the file as moved, so that no guard opens it any more. On the disk when this returns.
-    pub(crate) fn depart(&self, departed: &MovedMarker) -> Result<(), StoreError> {
+    pub(crate) fn mark_moved(&self, departed: &MovedMarker) -> Result<(), StoreError> {
         let identity = StoreIdentity { format: GONE, ..self.identity()? };
         self.write(|write| {
             let mut single = write.open_table(SINGLE)?;
@@ -67,7 +66,7 @@ impl RedbStore {
     }
 
     /// The next keys after `last`, in the order of their bytes. Fewer than `most` are the last ones.
-    pub(crate) fn marks_behind(
+    pub(crate) fn marks_after(
         &self,
         last: Option<&ResourceKey>,
         most: usize,
@@ -75,7 +74,7 @@ impl RedbStore {
         let rows: Vec<MarksRow> = self.read(|read| {
             let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
             let mut rows = Vec::new();
-            for row in marks.range::<&str>((behind(last), Bound::Unbounded))?.take(most) {
+            for row in marks.range::<&str>((after(last), Bound::Unbounded))?.take(most) {
                 let (key, epochs) = row?;
                 let whole = whole.get(key.value())?.map(|whole| whole.value().to_vec());
                 rows.push((key.value().to_owned(), epochs.value().to_vec(), whole));
@@ -86,7 +85,7 @@ impl RedbStore {
     }
 
     /// Keys that only have whole marks, from an orderly end.
-    pub(crate) fn only_whole(&self) -> Result<Vec<StoredKey>, StoreError> {
+    pub(crate) fn watermark_only_keys(&self) -> Result<Vec<StoredKey>, StoreError> {
         let rows: Vec<MarksRow> = self.read(|read| {
             let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
             let mut rows = Vec::new();
@@ -102,9 +101,9 @@ impl RedbStore {
     }
 
     fn key_marks(&self, (key, epochs, whole): MarksRow) -> Result<StoredKey, StoreError> {
-        let key = self.key(&key)?;
-        let damaged = || self.bad(format!("the marks of `{key}` are damaged"));
-        let epochs = read_epochs(&epochs).ok_or_else(damaged)?;
+        let key = self.parse_key(&key)?;
+        let damaged = || self.damaged(format!("the marks of `{key}` are damaged"));
+        let epochs = decode_epochs(&epochs).ok_or_else(damaged)?;
         if i64::try_from(epochs.highest()).is_err() {
             return Err(damaged());
         }
@@ -114,7 +113,7 @@ impl RedbStore {
     }
 
     /// The next keys after `last` that may be at work.
-    pub(crate) fn at_work_behind(
+    pub(crate) fn active_keys_after(
         &self,
         last: Option<&ResourceKey>,
         most: usize,
@@ -122,7 +121,7 @@ impl RedbStore {
         let rows: Vec<(String, Option<Vec<u8>>)> = self.read(|read| {
             let (at_work, marks) = (read.open_table(AT_WORK)?, read.open_table(MARKS)?);
             let mut rows = Vec::new();
-            for row in at_work.range::<&str>((behind(last), Bound::Unbounded))?.take(most) {
+            for row in at_work.range::<&str>((after(last), Bound::Unbounded))?.take(most) {
                 let key = row?.0;
                 let epochs = marks.get(key.value())?.map(|epochs| epochs.value().to_vec());
                 rows.push((key.value().to_owned(), epochs));
@@ -130,7 +129,7 @@ impl RedbStore {
             Ok(rows)
         })?;
         let at_work = |(key, epochs): (String, Option<Vec<u8>>)| {
-            Ok((self.key(&key)?, epochs.and_then(|epochs| read_epochs(&epochs)).unwrap_or_default()))
+            Ok((self.parse_key(&key)?, epochs.and_then(|epochs| decode_epochs(&epochs)).unwrap_or_default()))
         };
         rows.into_iter().map(at_work).collect()
     }
@@ -140,14 +139,14 @@ impl RedbStore {
     }
 
     /// The next operations after `last`, up to a bounded number of bytes. Empty after the last one.
-    pub(crate) fn operations_behind(
+    pub(crate) fn operations_after(
         &self,
         last: Option<&OperationId>,
         most: usize,
     ) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
         let rows: Vec<(Vec<u8>, Vec<u8>)> = self.read(|read| {
             let table = read.open_table(OPERATIONS)?;
-            let from = last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.bytes().as_slice()));
+            let from = last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.as_bytes().as_slice()));
             let (mut rows, mut bytes) = (Vec::new(), 0);
             for row in table.range::<&[u8]>((from, Bound::Unbounded))?.take(most) {
                 let (id, written) = row?;
@@ -160,17 +159,17 @@ impl RedbStore {
             Ok(rows)
         })?;
         let operation = |(id, written): (Vec<u8>, Vec<u8>)| {
-            let id = operation_id(id).ok_or_else(|| self.bad("the name of an operation is damaged"))?;
+            let id = operation_id(id).ok_or_else(|| self.damaged("the name of an operation is damaged"))?;
             Ok((id, self.entry(&written)?))
         };
         rows.into_iter().map(operation).collect()
     }
 
-    fn key(&self, text: &str) -> Result<ResourceKey, StoreError> {
-        ResourceKey::parse(text).map_err(|error| self.bad(format!("`{text}`: {error}")))
+    fn parse_key(&self, text: &str) -> Result<ResourceKey, StoreError> {
+        ResourceKey::parse(text).map_err(|error| self.damaged(format!("`{text}`: {error}")))
     }
 }
 
-fn behind(last: Option<&ResourceKey>) -> Bound<&str> {
+fn after(last: Option<&ResourceKey>) -> Bound<&str> {
     last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.as_str()))
 }

@@ -8,7 +8,7 @@ use fencegate_process::failpoint;
 
 use super::{
     RedbStore,
-    tables::{ERA, FLOOR, IDENTITY, LIST, MAX_EXECUTION, RESTORED, SINGLE, TIME, Tables, read_entry},
+    tables::{ERA, FLOOR, IDENTITY, LIST, MAX_EXECUTION, RESTORED, SINGLE, TIME, Tables, decode_entry},
 };
 use crate::store::{
     Change, StoreError, StoreIdentity,
@@ -30,7 +30,7 @@ pub struct RestoreOptions {
 
 impl RestoreOptions {
     /// How long every key is closed after the first start: a guard that stands still elsewhere may still send.
-    pub fn closed_for(&self, backup: &BackupHeader) -> Duration {
+    pub fn quarantine_length(&self, backup: &BackupHeader) -> Duration {
         self.send_within.saturating_add(backup.max_execution.unwrap_or_default().max(self.max_execution))
     }
 }
@@ -51,11 +51,11 @@ impl RedbStore {
         backup: &Path,
         restored: &RestoreOptions,
     ) -> Result<BackupHeader, RestoreStoreError> {
-        let store = Self::made(path)?;
+        let store = Self::create(path)?;
         let mut batch = Batch::default();
         let header = read(backup, |row| {
             if row.kind == RowKind::Operation {
-                batch.take(&row)?;
+                batch.add(&row)?;
                 if batch.is_full() {
                     batch.write(&store)?;
                 }
@@ -66,15 +66,15 @@ impl RedbStore {
             return Err(RestoreStoreError::Floor { floor: restored.floor, highest: header.highest });
         }
         batch.write(&store)?;
-        store.becomes_one(&header, restored)?;
+        store.finish_restore(&header, restored)?;
         Ok(header)
     }
 
     /// The last step makes the file a store, in one transaction.
-    fn becomes_one(&self, header: &BackupHeader, restored: &RestoreOptions) -> Result<(), StoreError> {
+    fn finish_restore(&self, header: &BackupHeader, restored: &RestoreOptions) -> Result<(), StoreError> {
         let RestoreOptions { store, floor, .. } = restored;
         let identity = StoreIdentity { store: store.clone(), ..header.identity.clone() };
-        let longest = u64::try_from(restored.closed_for(header).as_millis()).unwrap_or(u64::MAX);
+        let longest = u64::try_from(restored.quarantine_length(header).as_millis()).unwrap_or(u64::MAX);
         failpoint::pass("amid_restore");
         self.write(|write| {
             let mut single = write.open_table(SINGLE)?;
@@ -100,9 +100,9 @@ struct Batch {
 }
 
 impl Batch {
-    fn take(&mut self, row: &BackupRow) -> Result<(), BackupFormatError> {
-        let id = row.key.as_slice().try_into().ok().map(OperationId::of);
-        let (Some(id), Some(entry)) = (id, read_entry(&row.value)) else {
+    fn add(&mut self, row: &BackupRow) -> Result<(), BackupFormatError> {
+        let id = row.key.as_slice().try_into().ok().map(OperationId::from_bytes);
+        let (Some(id), Some(entry)) = (id, decode_entry(&row.value)) else {
             return Err(BackupFormatError::Corrupt("an operation is damaged"));
         };
         self.bytes += row.value.len();

@@ -60,7 +60,7 @@ impl<'t> Tables<'t> {
     /// Makes those that are missing.
     pub(super) fn open(write: &'t WriteTransaction) -> Result<Self, redb::Error> {
         let single = write.open_table(SINGLE)?;
-        let before = single.get(JOURNAL)?.map(|value| taken(value.value())).unwrap_or_default();
+        let before = single.get(JOURNAL)?.map(|value| decode_journal_size(value.value())).unwrap_or_default();
         Ok(Self {
             marks: write.open_table(MARKS)?,
             at_work: write.open_table(AT_WORK)?,
@@ -77,7 +77,7 @@ impl<'t> Tables<'t> {
     /// Closes the tables, and returns the size of the journal after the commit.
     pub(super) fn close(mut self) -> Result<JournalSize, redb::Error> {
         if self.journal != self.before {
-            self.single.insert(JOURNAL, written_taken(self.journal).as_slice())?;
+            self.single.insert(JOURNAL, encode_journal_size(self.journal).as_slice())?;
         }
         Ok(self.journal)
     }
@@ -96,7 +96,7 @@ impl<'t> Tables<'t> {
     pub(super) fn apply(&mut self, change: &Change) -> Result<(), redb::Error> {
         match change {
             Change::Mark { key, epochs } => {
-                self.marks.insert(key.as_str(), written_epochs(epochs).as_slice())?;
+                self.marks.insert(key.as_str(), encode_epochs(epochs).as_slice())?;
             }
             Change::Forget { key } => {
                 self.marks.remove(key.as_str())?;
@@ -108,21 +108,22 @@ impl<'t> Tables<'t> {
             Change::AtRest { key } => {
                 self.at_work.remove(key.as_str())?;
             }
-            Change::AtWorkListed => self.single(LIST, LISTED)?,
+            Change::AtWorkListed => self.put_single(LIST, LISTED)?,
             Change::MaxExecution(longest) => {
                 let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
-                self.single(MAX_EXECUTION, &millis.to_be_bytes())?;
+                self.put_single(MAX_EXECUTION, &millis.to_be_bytes())?;
             }
-            Change::Time(seconds) => self.single(TIME, &seconds.to_be_bytes())?,
-            Change::Floor(floor) => self.single(FLOOR, &floor.to_be_bytes())?,
-            Change::Era(era) => self.single(ERA, &era.to_be_bytes())?,
-            Change::Operation { id, entry } => self.operation(id, entry)?,
-            Change::ForgetOperation { id } => self.forget(id)?,
+            Change::Time(seconds) => self.put_single(TIME, &seconds.to_be_bytes())?,
+            Change::Floor(floor) => self.put_single(FLOOR, &floor.to_be_bytes())?,
+            Change::Era(era) => self.put_single(ERA, &era.to_be_bytes())?,
+            Change::Operation { id, entry } => self.put_operation(id, entry)?,
+            Change::ForgetOperation { id } => self.remove_operation(id)?,
             Change::ForgetFinished { id, before } => {
-                let written = self.operations.get(id.bytes().as_slice())?.map(|value| value.value().to_vec());
-                let entry = written.and_then(|written| read_entry(&written));
-                if entry.as_ref().and_then(end).is_some_and(|end| end < *before) {
-                    self.forget(id)?;
+                let written =
+                    self.operations.get(id.as_bytes().as_slice())?.map(|value| value.value().to_vec());
+                let entry = written.and_then(|written| decode_entry(&written));
+                if entry.as_ref().and_then(expires_at).is_some_and(|end| end < *before) {
+                    self.remove_operation(id)?;
                 }
             }
             Change::Watermarks(marks) => {
@@ -131,40 +132,40 @@ impl<'t> Tables<'t> {
             }
             Change::CleanShutdown(stop) => {
                 let json = serde_json::to_vec(stop).expect("plain fields serialise");
-                self.single(CLEAN_STOP, &json)?;
+                self.put_single(CLEAN_STOP, &json)?;
             }
         }
         Ok(())
     }
 
-    fn single(&mut self, name: &'static str, value: &[u8]) -> Result<(), redb::Error> {
+    fn put_single(&mut self, name: &'static str, value: &[u8]) -> Result<(), redb::Error> {
         self.single.insert(name, value)?;
         Ok(())
     }
 
-    fn operation(&mut self, id: &OperationId, entry: &JournalEntry) -> Result<(), redb::Error> {
-        self.forget(id)?;
-        let written = written_entry(entry);
-        let id = id.bytes().as_slice();
+    fn put_operation(&mut self, id: &OperationId, entry: &JournalEntry) -> Result<(), redb::Error> {
+        self.remove_operation(id)?;
+        let written = encode_entry(entry);
+        let id = id.as_bytes().as_slice();
         self.operations.insert(id, written.as_slice())?;
         self.journal.entries += 1;
         self.journal.bytes += length(&written);
-        match end(entry) {
+        match expires_at(entry) {
             None => self.unfinished.insert(id, ())?,
             Some(end) => self.ends.insert((end, id), ())?,
         };
         Ok(())
     }
 
-    fn forget(&mut self, id: &OperationId) -> Result<(), redb::Error> {
-        let id = id.bytes().as_slice();
+    fn remove_operation(&mut self, id: &OperationId) -> Result<(), redb::Error> {
+        let id = id.as_bytes().as_slice();
         let Some(before) = self.operations.remove(id)?.map(|written| written.value().to_vec()) else {
             return Ok(());
         };
         self.journal.entries = self.journal.entries.saturating_sub(1);
         self.journal.bytes = self.journal.bytes.saturating_sub(length(&before));
         self.unfinished.remove(id)?;
-        if let Some(end) = read_entry(&before).as_ref().and_then(end) {
+        if let Some(end) = decode_entry(&before).as_ref().and_then(expires_at) {
             self.ends.remove((end, id))?;
         }
         Ok(())
@@ -177,7 +178,7 @@ fn length(written: &[u8]) -> u64 {
 }
 
 /// When it may be forgotten: seconds of the store's time.
-fn end(entry: &JournalEntry) -> Option<u64> {
+fn expires_at(entry: &JournalEntry) -> Option<u64> {
     match entry.state {
         State::Admitted => None,
         State::Done { at, .. } | State::Resolved { at, .. } => Some(at.saturating_add(entry.keep)),
@@ -190,7 +191,7 @@ pub(super) fn latest(
 ) -> Result<Option<u64>, redb::Error> {
     let mut latest = None;
     for row in operations.iter()? {
-        let entry = read_entry(row?.1.value());
+        let entry = decode_entry(row?.1.value());
         latest = latest.max(entry.map(|entry| match entry.state {
             State::Admitted => entry.admitted,
             State::Done { at, .. } | State::Resolved { at, .. } => at.max(entry.admitted),
@@ -200,7 +201,7 @@ pub(super) fn latest(
 }
 
 /// The length of the JSON, the JSON, and the body of a kept answer if there is one.
-fn written_entry(entry: &JournalEntry) -> Vec<u8> {
+fn encode_entry(entry: &JournalEntry) -> Vec<u8> {
     let json = serde_json::to_vec(entry).expect("plain fields serialise");
     let length = u32::try_from(json.len()).expect("an entry is made of bounded fields");
     let mut written = length.to_be_bytes().to_vec();
@@ -212,7 +213,7 @@ fn written_entry(entry: &JournalEntry) -> Vec<u8> {
     written
 }
 
-pub(super) fn read_entry(written: &[u8]) -> Option<JournalEntry> {
+pub(super) fn decode_entry(written: &[u8]) -> Option<JournalEntry> {
     let (length, rest) = written.split_first_chunk::<4>()?;
     let (json, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
     let mut entry: JournalEntry = serde_json::from_slice(json).ok()?;
@@ -223,33 +224,33 @@ pub(super) fn read_entry(written: &[u8]) -> Option<JournalEntry> {
     Some(entry)
 }
 
-fn written_epochs(epochs: &Epochs) -> [u8; 16] {
-    pair(epochs.write.unwrap_or_default(), epochs.read.unwrap_or_default())
+fn encode_epochs(epochs: &Epochs) -> [u8; 16] {
+    encode_pair(epochs.write.unwrap_or_default(), epochs.read.unwrap_or_default())
 }
 
-pub(super) fn read_epochs(bytes: &[u8]) -> Option<Epochs> {
+pub(super) fn decode_epochs(bytes: &[u8]) -> Option<Epochs> {
     let (write, read) = bytes.split_at_checked(8)?;
     // No czxid is zero.
     let some = |epoch: u64| (epoch > 0).then_some(epoch);
-    (read.len() == 8).then(|| Epochs { write: some(number(write)), read: some(number(read)) })
+    (read.len() == 8).then(|| Epochs { write: some(decode_number(write)), read: some(decode_number(read)) })
 }
 
-fn written_taken(taken: JournalSize) -> [u8; 16] {
-    pair(taken.entries, taken.bytes)
+fn encode_journal_size(taken: JournalSize) -> [u8; 16] {
+    encode_pair(taken.entries, taken.bytes)
 }
 
-fn taken(bytes: &[u8]) -> JournalSize {
+fn decode_journal_size(bytes: &[u8]) -> JournalSize {
     let (entries, bytes) = bytes.split_at_checked(8).unwrap_or_default();
-    JournalSize { entries: number(entries), bytes: number(bytes) }
+    JournalSize { entries: decode_number(entries), bytes: decode_number(bytes) }
 }
 
-fn pair(first: u64, second: u64) -> [u8; 16] {
+fn encode_pair(first: u64, second: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&first.to_be_bytes());
     bytes[8..].copy_from_slice(&second.to_be_bytes());
     bytes
 }
 
-pub(super) fn number(bytes: &[u8]) -> u64 {
+pub(super) fn decode_number(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_be_bytes)
 }

@@ -9,31 +9,31 @@ fn a_file_whose_store_has_gone_is_opened_by_no_guard_and_gives_the_same_away_as_
     let departed = MovedMarker { id: "m-1".into(), to: "a database".into() };
     let store = RedbStore::init(&path, &identity(), 5).expect("a new store");
     assert!(matches!(RedbStore::open(&path), Err(StoreError::InUse { .. })), "it is open");
-    let id = OperationId::of([3; 32]);
+    let id = OperationId::from_bytes([3; 32]);
     store
         .commit(&[mark("a", 7), Change::Operation { id, entry: entry(State::Admitted).into() }])
         .expect("written");
     store.commit(&[Change::AtWork { key: key("a") }, Change::AtWorkListed]).expect("written");
     store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
     let given = |store: &RedbStore| {
-        let keys = store.marks_behind(None, 9).expect("readable");
-        let at_work = store.at_work_behind(None, 9).expect("readable");
+        let keys = store.marks_after(None, 9).expect("readable");
+        let at_work = store.active_keys_after(None, 9).expect("readable");
         (
-            store.beginning().expect("readable"),
+            store.load_values().expect("readable"),
             keys,
             at_work,
-            store.operations_behind(None, 9).expect("readable"),
+            store.operations_after(None, 9).expect("readable"),
         )
     };
     let before = given(&store);
     assert_eq!((before.1.len(), before.2.len(), before.3.len()), (1, 1, 1));
     assert_eq!(before.0.clean_stop, Some(CleanShutdown::default()), "it was only looked at");
-    store.depart(&departed).expect("written");
+    store.mark_moved(&departed).expect("written");
     drop(store);
     let refused = RedbStore::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("FG0545") && refused.contains("a database"), "{refused}");
-    let store = RedbStore::open_wherever(&path).expect("whoever moves it opens it");
-    assert_eq!((store.departed().expect("readable"), given(&store)), (Some(departed), before));
+    let store = RedbStore::open_moved(&path).expect("whoever moves it opens it");
+    assert_eq!((store.moved_marker().expect("readable"), given(&store)), (Some(departed), before));
 }
 
 #[test]
@@ -42,17 +42,17 @@ fn what_a_file_gives_away_comes_in_batches_without_gaps() {
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let names: Vec<String> = (0..25).map(|n| format!("k{n:02}")).collect();
     let marks: Vec<_> = names.iter().map(|name| mark(name, 7)).collect();
-    let ids: Vec<_> = (0..25).map(|n| OperationId::of([n; 32])).collect();
+    let ids: Vec<_> = (0..25).map(|n| OperationId::from_bytes([n; 32])).collect();
     let operation = |id: &OperationId| Change::Operation { id: *id, entry: entry(State::Admitted).into() };
     store.commit(&marks).expect("written");
     store.commit(&ids.iter().map(operation).collect::<Vec<_>>()).expect("written");
     let (mut keys, mut operations) = (Vec::new(), Vec::new());
-    while let Some(last) = store.marks_behind(keys.last(), 10).expect("readable").pop().map(|row| row.key) {
-        keys.extend(store.marks_behind(keys.last(), 10).expect("readable").into_iter().map(|row| row.key));
+    while let Some(last) = store.marks_after(keys.last(), 10).expect("readable").pop().map(|row| row.key) {
+        keys.extend(store.marks_after(keys.last(), 10).expect("readable").into_iter().map(|row| row.key));
         assert_eq!(keys.last(), Some(&last));
     }
     loop {
-        let batch = store.operations_behind(operations.last(), 10).expect("readable");
+        let batch = store.operations_after(operations.last(), 10).expect("readable");
         if batch.is_empty() {
             break;
         }
@@ -63,7 +63,7 @@ fn what_a_file_gives_away_comes_in_batches_without_gaps() {
     // A key that only has whole marks is not lost.
     let whole = KeyWatermarks { key: key("only"), write: Token::new(9, 1, 1).ok(), read: None };
     store.commit(&[Change::Watermarks(whole.clone())]).expect("written");
-    let only = store.only_whole().expect("readable");
+    let only = store.watermark_only_keys().expect("readable");
     assert_eq!(
         only.into_iter().map(|row| (row.key, row.whole)).collect::<Vec<_>>(),
         [(key("only"), Some(whole))]

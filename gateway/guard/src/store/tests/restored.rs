@@ -54,7 +54,7 @@ fn a_restored_store_knows_operations_and_no_mark_and_is_closed() {
     let operations = (0..MANY).flat_map(|number| {
         let state = if number % 2 == 0 { done.clone() } else { State::Admitted };
         let id = move |other| {
-            OperationId::of([[other].as_slice(), &[number; 31]].concat().try_into().expect("32"))
+            OperationId::from_bytes([[other].as_slice(), &[number; 31]].concat().try_into().expect("32"))
         };
         (0..8).map(move |other| Change::Operation { id: id(other), entry: entry(state.clone()).into() })
     });
@@ -75,7 +75,7 @@ fn a_restored_store_knows_operations_and_no_mark_and_is_closed() {
     assert_eq!(remembered.max_execution, Some(SECOND * 31), "and what may still be sent");
     assert_eq!(made.journal().entries, 2000);
     assert_eq!(made.unfinished(9999).expect("readable").len(), 1000);
-    let id = OperationId::of([2; 32]);
+    let id = OperationId::from_bytes([2; 32]);
     assert_eq!(made.operation(&id).expect("readable"), store.operation(&id).expect("readable"));
 }
 
@@ -117,7 +117,7 @@ fn a_backup_that_says_that_what_runs_takes_for_ever_closes_for_ever() {
     let place = TestFolder::new();
     let mut header = place.store().header().expect("readable");
     header.max_execution = Some(Duration::MAX);
-    assert_eq!(restored(20).closed_for(&header), Duration::MAX);
+    assert_eq!(restored(20).quarantine_length(&header), Duration::MAX);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn of_a_backup_that_is_cut_off_nothing_is_left_that_opens() {
     let place = TestFolder::new();
     let store = place.store();
     for number in 0..9 {
-        let (id, entry) = (OperationId::of([number; 32]), entry(State::Admitted).into());
+        let (id, entry) = (OperationId::from_bytes([number; 32]), entry(State::Admitted).into());
         store.commit(&[Change::Operation { id, entry }]).expect("written");
     }
     let (backup, path) = (place.backup(&store), place.path("restored.redb"));

@@ -211,7 +211,7 @@ fn a_huge_text_is_not_even_looked_at() {
 static KNOWN: LazyLock<(SigningKeyPair, Verifier)> = LazyLock::new(|| {
     let pair = pair();
     let set = KeySet::parse(jwks::render(&[pair.public()]).expect("one key").as_bytes()).expect("good");
-    (pair, Verifier::of_set(set))
+    (pair, Verifier::from_set(set))
 });
 
 prop_compose! {
@@ -242,7 +242,7 @@ proptest! {
         ],
     ) {
         static VERIFIER: LazyLock<Verifier> =
-            LazyLock::new(|| Verifier::of_set(KeySet::of_secret(&SharedSecret::generate(&SystemRandomness))));
+            LazyLock::new(|| Verifier::from_set(KeySet::from_secret(&SharedSecret::generate(&SystemRandomness))));
         let refused = VERIFIER.verify(&bytes, OURS, NOW).map(drop);
         prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
     }

@@ -13,7 +13,7 @@ fn file() -> (TempDir, SocketFile) {
 }
 
 fn take(file: &SocketFile) -> io::Result<SocketPathLock> {
-    SocketPathLock::take(file, Takeover::Never)
+    SocketPathLock::bind(file, Takeover::Never)
 }
 
 /// Makes the file that a killed process leaves.
@@ -27,7 +27,7 @@ fn it_listens_with_its_mode_and_leaves_nothing_behind() {
     let taken = take(&file).expect("free");
     assert_eq!(fs::metadata(&file.path).expect("there").permissions().mode() & 0o777, 0o600);
     UnixStream::connect(&file.path).expect("somebody listens");
-    taken.leave();
+    taken.release();
     assert!(!file.path.exists());
     let next = take(&file).expect("free again");
     drop(taken);
@@ -59,15 +59,15 @@ fn what_is_no_socket_stays() {
     fs::write(&target, "kept").expect("written");
     for takeover in [Takeover::Never, Takeover::FromPredecessor] {
         fs::write(&file.path, "kept").expect("written");
-        SocketPathLock::take(&file, takeover).expect_err("a file");
+        SocketPathLock::bind(&file, takeover).expect_err("a file");
         assert_eq!(fs::read_to_string(&file.path).expect("still there"), "kept");
         fs::remove_file(&file.path).expect("ours");
         std::os::unix::fs::symlink(&target, &file.path).expect("linked");
-        SocketPathLock::take(&file, takeover).expect_err("a link");
+        SocketPathLock::bind(&file, takeover).expect_err("a link");
         assert_eq!(fs::read_to_string(&target).expect("still there"), "kept");
         fs::remove_file(&file.path).expect("ours");
         fs::create_dir(&file.path).expect("made");
-        SocketPathLock::take(&file, takeover).expect_err("a folder");
+        SocketPathLock::bind(&file, takeover).expect_err("a folder");
         fs::remove_dir(&file.path).expect("still there");
     }
     let nowhere = SocketFile { path: folder.path().join("none/s"), mode: 0o600 };
@@ -78,14 +78,14 @@ fn what_is_no_socket_stays() {
 fn one_takes_over_from_another_without_a_moment_in_which_nobody_listens() {
     let (_folder, file) = file();
     let old = take(&file).expect("free");
-    let new = SocketPathLock::take(&file, Takeover::FromPredecessor).expect("taken over");
+    let new = SocketPathLock::bind(&file, Takeover::FromPredecessor).expect("taken over");
     let _client = UnixStream::connect(&file.path).expect("somebody listens");
     assert!(new.listener.accept().is_ok(), "the new one");
     assert!(old.listener.accept().is_ok(), "whoever takes over has looked whether somebody listens");
     assert_eq!(old.listener.accept().expect_err("nobody").kind(), io::ErrorKind::WouldBlock);
-    old.leave();
+    old.release();
     UnixStream::connect(&file.path).expect("the file is the new one's");
-    assert!(!beside(&file.path).exists());
+    assert!(!temporary_path(&file.path).exists());
     drop((old, new));
     assert!(!file.path.exists());
 }
@@ -109,6 +109,6 @@ fn a_folder_that_others_keep_locked_is_not_waited_for_without_end() {
     let (folder, file) = file();
     let other = File::open(folder.path()).expect("opened");
     other.lock().expect("locked");
-    let told = SocketFolder::of(&file.path).and_then(|folder| folder.locked(LOOK_AGAIN).map(drop));
+    let told = SocketFolder::open_parent(&file.path).and_then(|folder| folder.lock(LOOK_AGAIN).map(drop));
     assert!(told.expect_err("locked").to_string().contains("locked"));
 }

@@ -25,14 +25,13 @@ enum KnownSpots {
 impl Upstreams {
     /// Whether another upstream with fenced routes shares an address with this one, or may share one. Takes a second at
     /// most: it waits for all first lookups at once, and never for later ones.
-    pub async fn meets_fenced(&self, id: UpstreamId) -> bool {
+    pub async fn overlaps_fenced(&self, id: UpstreamId) -> bool {
         let fenced = || self.all.iter().filter(|fleet| fleet.upstream.service.is_fenced);
         if self.names == NameResolution::Literal || fenced().next().is_none() {
             return false;
         }
-        let (ours, theirs) =
-            join(self.fleet(id).spots(), join_all(fenced().map(|fleet| fleet.spots()))).await;
-        theirs.iter().any(|theirs| ours.may_meet(theirs))
+        let (ours, theirs) = join(self.get(id).spots(), join_all(fenced().map(|fleet| fleet.spots()))).await;
+        theirs.iter().any(|theirs| ours.may_overlap(theirs))
     }
 }
 
@@ -49,7 +48,7 @@ impl EndpointSet {
 impl KnownSpots {
     /// Whether they may share an address; true if that cannot be ruled out. The only effect is that ambiguous requests
     /// are refused.
-    fn may_meet(&self, other: &Self) -> bool {
+    fn may_overlap(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All(ours), Self::All(theirs)) => !ours.is_disjoint(theirs),
             (Self::Unknown, _) | (_, Self::Unknown) => true,

@@ -35,7 +35,7 @@ fn followed(bytes: &[u8], pieces: usize) -> H2WriteState {
     let seen = H2WriteState::new();
     let mut out = WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: FrameKind::Other };
     for piece in [&[0; PREFACE], bytes].concat().chunks(pieces) {
-        out.follow(piece, &seen);
+        out.advance(piece, &seen);
     }
     seen
 }
@@ -60,9 +60,9 @@ fn a_request_has_left_with_the_last_byte_of_the_frame_that_ends_its_stream() {
     ];
     for (case, frames, left) in cases {
         let bytes = [frame(SETTINGS, 0, 0, 12), frames.concat()].concat();
-        assert_eq!(followed(&bytes, 1).request_has_left(), left, "{case}");
+        assert_eq!(followed(&bytes, 1).is_request_sent(), left, "{case}");
         if left {
-            assert!(!followed(&bytes[..bytes.len() - 1], 4).request_has_left(), "{case}: but for a byte");
+            assert!(!followed(&bytes[..bytes.len() - 1], 4).is_request_sent(), "{case}: but for a byte");
         }
     }
 }
@@ -70,9 +70,9 @@ fn a_request_has_left_with_the_last_byte_of_the_frame_that_ends_its_stream() {
 #[test]
 fn the_end_of_an_earlier_exchange_is_not_that_of_the_next() {
     let seen = followed(&frame(HEADERS, END_HEADERS | FIRST_FLAG, 1, 20), 7);
-    assert!(seen.request_has_left());
+    assert!(seen.is_request_sent());
     seen.begin();
-    assert!(!seen.request_has_left());
+    assert!(!seen.is_request_sent());
 }
 
 proptest! {
@@ -84,7 +84,7 @@ proptest! {
         let bytes: Vec<u8> =
             kinds.iter().flat_map(|(kind, flags, stream, payload)| frame(*kind, *flags, *stream, *payload)).collect();
         let (one, other) = (followed(&bytes, 1), followed(&bytes, pieces));
-        prop_assert_eq!(one.request_has_left(), other.request_has_left());
+        prop_assert_eq!(one.is_request_sent(), other.is_request_sent());
         prop_assert_eq!(one.acknowledged.get(), other.acknowledged.get());
     }
 }
@@ -93,7 +93,7 @@ proptest! {
 struct TakenFlag(Rc<Cell<bool>>);
 
 impl Observer for TakenFlag {
-    fn complete(&mut self) {
+    fn on_end(&mut self) {
         self.0.set(true);
     }
 }
@@ -143,20 +143,21 @@ async fn taken_and_flushed() {
     let (mut sender, _running) = spoken.expect("both speak HTTP/2");
     let RequestSender::Http2(_, seen, _) = &sender else { panic!("another protocol") };
     let (seen, taken) = (seen.clone(), Rc::<Cell<bool>>::default());
-    let body = Body::whole(vec![7; LARGE].into()).telling(Box::new(TakenFlag(taken.clone())));
+    let body = Body::whole(vec![7; LARGE].into()).with_observer(Box::new(TakenFlag(taken.clone())));
     gate.arm(None);
     let request = Request::post("/pay/7").header(HOST, "a.example").body(body);
     let mut answer = pin!(sender.send(request.expect("a request")));
-    let looks_over = |_: &H2WriteState| taken.get() && gate.is_flushed() && gate.written() > u64::from(ROOM);
+    let looks_over =
+        |_: &H2WriteState| taken.get() && gate.is_flushed() && gate.written_bytes() > u64::from(ROOM);
     tokio::select! {
         _ = &mut answer => panic!("nobody answers"),
-        () = seen.until(looks_over) => {}
+        () = seen.wait_until(looks_over) => {}
     }
-    assert!(gate.written() < 2 * u64::from(ROOM), "no more than there is room for");
-    assert!(!seen.request_has_left());
+    assert!(gate.written_bytes() < 2 * u64::from(ROOM), "no more than there is room for");
+    assert!(!seen.is_request_sent());
     read.send(()).expect("the service waits");
     tokio::select! {
         _ = answer => panic!("nobody answers"),
-        () = seen.until(H2WriteState::request_has_left) => assert!(gate.written() > LARGE as u64),
+        () = seen.wait_until(H2WriteState::is_request_sent) => assert!(gate.written_bytes() > LARGE as u64),
     }
 }

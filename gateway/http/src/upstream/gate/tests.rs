@@ -41,9 +41,9 @@ async fn no_byte_passes_after_the_deadline_not_even_the_rest_of_a_request() {
     let (mut io, gate, mut far) = gated(clock.clone());
     gate.arm(Some(proof(5)));
     io.write_all(b"first half").await.expect("within the proof");
-    clock.go(Duration::from_secs(5));
+    clock.advance(Duration::from_secs(5));
     io.write_all(b"second half").await.expect_err("the proof is over");
-    assert_eq!((gate.written(), gate.lost_its_proof()), (10, true));
+    assert_eq!((gate.written_bytes(), gate.is_permission_lost()), (10, true));
     drop(io);
     let mut seen = Vec::new();
     far.read_to_end(&mut seen).await.expect("read");
@@ -58,7 +58,7 @@ async fn a_gate_that_shut_is_not_armed_again() {
     gate.arm(Some(proof(50)));
     gate.disarm();
     io.write_all(b"x").await.expect_err("shut for ever");
-    assert_eq!(gate.written(), 0);
+    assert_eq!(gate.written_bytes(), 0);
 }
 
 /// Writes a settings frame, a frame that ends a request, and a window update for its answer.
@@ -77,11 +77,11 @@ async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_lef
         let clock = Arc::new(ManualClock::default());
         let (io, gate, _far) = gated(clock.clone());
         let (mut io, frames) = H2ObservedIo::new(io);
-        gate.follows(&frames);
+        gate.observe_http2(&frames);
         io.write_all(BEGIN).await.expect("open");
         gate.arm(Some(proof(5)));
         if awaited {
-            gate.awaits_answer();
+            gate.set_awaiting_response();
         }
         frames.begin();
         io.write_all(HEADERS).await.expect("within the proof");
@@ -91,10 +91,10 @@ async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_lef
         if flushed {
             io.flush().await.expect("within the proof");
         }
-        clock.go(Duration::from_secs(5));
+        clock.advance(Duration::from_secs(5));
         let told = io.write_all(ROOM).await;
         assert_eq!(told.is_ok(), passes, "{awaited} {flushed} {whole}");
-        assert_eq!(gate.lost_its_proof(), !passes);
+        assert_eq!(gate.is_permission_lost(), !passes);
     }
 }
 
@@ -102,7 +102,7 @@ async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_lef
 async fn an_open_gate_asks_nothing() {
     let (mut io, gate, _far) = gated(Arc::default());
     io.write_all(b"health").await.expect("open");
-    assert_eq!(gate.written(), 6);
+    assert_eq!(gate.written_bytes(), 6);
 }
 
 #[test]
@@ -111,10 +111,10 @@ fn what_is_given_up_shuts_its_own_exchange_and_no_other_one() {
     let (ours, next) = (proof(5), proof(50));
     gate.arm(Some(next));
     gate.lapse(&*ours);
-    assert!(!gate.lost_its_proof(), "the connection carries another exchange");
+    assert!(!gate.is_permission_lost(), "the connection carries another exchange");
     gate.arm(Some(ours.clone()));
     gate.lapse(&*ours);
-    assert!(gate.lost_its_proof());
+    assert!(gate.is_permission_lost());
     drop(io);
 }
 
@@ -128,10 +128,10 @@ async fn several_pieces_at_once_pass_as_one_does_and_no_longer() {
     assert_eq!(io.write_vectored(&pieces).await.expect("within the proof"), 10);
     assert!(!gate.is_flushed(), "more may come");
     io.flush().await.expect("within the proof");
-    assert_eq!((gate.is_flushed(), gate.written()), (true, 10));
-    clock.go(Duration::from_secs(5));
+    assert_eq!((gate.is_flushed(), gate.written_bytes()), (true, 10));
+    clock.advance(Duration::from_secs(5));
     io.write_vectored(&pieces).await.expect_err("the proof is over");
-    assert_eq!((gate.written(), gate.lost_its_proof()), (10, true));
+    assert_eq!((gate.written_bytes(), gate.is_permission_lost()), (10, true));
     drop(io);
     let mut seen = Vec::new();
     far.read_to_end(&mut seen).await.expect("read");
@@ -144,7 +144,7 @@ async fn answers_are_read_whatever_becomes_of_the_proof() {
     let (mut io, gate, mut far) = gated(clock.clone());
     gate.arm(Some(proof(5)));
     far.write_all(b"200").await.expect("room");
-    clock.go(Duration::from_secs(5));
+    clock.advance(Duration::from_secs(5));
     let mut answer = [0; 3];
     io.read_exact(&mut answer).await.expect("it is there");
     assert_eq!(&answer, b"200");
@@ -156,12 +156,12 @@ async fn each_exchange_counts_its_own_bytes_and_the_last_one_is_at_work_until_th
     let (mut io, gate, _far) = gated(clock.clone());
     for request in [&b"one"[..], b"other"] {
         gate.arm(Some(proof(5)));
-        assert_eq!(gate.written(), 0);
+        assert_eq!(gate.written_bytes(), 0);
         io.write_all(request).await.expect("within the proof");
         gate.disarm_if_held();
-        assert_eq!(gate.written(), request.len() as u64, "the upstream may be at work on it");
+        assert_eq!(gate.written_bytes(), request.len() as u64, "the upstream may be at work on it");
     }
-    clock.go(Duration::from_secs(5));
+    clock.advance(Duration::from_secs(5));
     io.write_all(b"farewell").await.expect("an open gate asks nothing");
 }
 
@@ -172,7 +172,7 @@ async fn what_is_armed_is_not_disarmed_when_its_proof_is_over() {
     gate.disarm_if_held();
     io.write_all(b"health").await.expect("open");
     gate.arm(Some(proof(5)));
-    clock.go(Duration::from_secs(5));
+    clock.advance(Duration::from_secs(5));
     gate.disarm_if_held();
     io.write_all(b"x").await.expect_err("the proof is over");
     gate.disarm_if_held();
@@ -190,23 +190,23 @@ async fn who_ended_an_exchange_is_known_afterwards() {
     ] {
         let (_io, gate, _far) = gated(Arc::default());
         gate.arm(Some(proof(5)));
-        assert!(!gate.was_given_up() && !gate.lost_its_proof());
+        assert!(!gate.is_abandoned() && !gate.is_permission_lost());
         gate.shut(why);
         gate.shut(ShutReason::ProofLost);
-        let told = (gate.was_given_up(), gate.lost_its_proof());
+        let told = (gate.is_abandoned(), gate.is_permission_lost());
         assert_eq!(told, (by_us, why == ShutReason::ProofLost), "{why:?}: the first reason stays");
     }
     let (_io, gate, _far) = gated(Arc::default());
     gate.arm(Some(proof(5)));
-    CutOnBodyError(gate.clone()).failed();
-    assert!(gate.was_given_up() && !gate.lost_its_proof(), "its body broke");
+    CutOnBodyError(gate.clone()).on_error();
+    assert!(gate.is_abandoned() && !gate.is_permission_lost(), "its body broke");
 }
 
 /// Later than it was is safe: somebody waits a moment longer for the upstream.
 #[tokio::test(flavor = "current_thread")]
 async fn the_last_byte_is_never_told_to_be_younger_than_now_nor_older_than_it_is() {
     let clock = Arc::new(ManualClock::default());
-    clock.go(Duration::from_secs(1000));
+    clock.advance(Duration::from_secs(1000));
     let (mut io, gate, _far) = gated(clock.clone());
     let before = Instant::now();
     io.write_all(b"x").await.expect("open");
@@ -238,7 +238,7 @@ async fn an_exchange_that_did_not_end_well_ends_with_a_reset_and_no_other_one_do
     drop(io);
     let told = far.read_to_end(&mut end).await.expect_err("it was cut");
     assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
-    assert!(!gate.was_given_up());
+    assert!(!gate.is_abandoned());
 
     let (mut io, gate, mut far) = by_the_network().await;
     gate.arm(Some(proof(5)));
@@ -311,7 +311,7 @@ async fn what_is_closed_in_order_resets_until_the_other_side_has_all_of_it_and_t
         io.shutdown().await.expect("an end in order");
         pauses += 1;
     }
-    assert!(!gate.is_closing() && !gate.was_given_up(), "both sides have closed");
+    assert!(!gate.is_closing() && !gate.is_abandoned(), "both sides have closed");
 
     let (mut io, gate, mut far) = by_the_network().await;
     gate.arm(Some(proof(5)));
@@ -332,7 +332,7 @@ async fn the_end_of_a_connection_shuts_the_gate_of_an_exchange_that_is_under_way
     io.write_all(b"first half").await.expect("within the proof");
     gate.end();
     io.write_all(b"second half").await.expect_err("it has ended");
-    assert_eq!((gate.written(), gate.lost_its_proof(), gate.was_given_up()), (10, false, false));
+    assert_eq!((gate.written_bytes(), gate.is_permission_lost(), gate.is_abandoned()), (10, false, false));
 }
 
 #[test]

@@ -69,10 +69,10 @@ async fn asked(closed: ClosedServer) -> Option<StatusCode> {
     let asked = async {
         let (mut sender, _running) = speak::http1(closed, 100).await.expect("a connection");
         // A larger body than the library buffers.
-        let body = Body::whole(Bytes::from_static(&[b'x'; 128 << 10])).in_pieces(1 << 10);
+        let body = Body::whole(Bytes::from_static(&[b'x'; 128 << 10])).with_max_chunk(1 << 10);
         let request = Request::post("/pay/7").header("host", "a.example").body(body).expect("a request");
         let status = sender.send(request).await.ok().map(|answer| answer.status());
-        sender.settled().await.expect_err("nobody takes the rest");
+        sender.wait_sent().await.expect_err("nobody takes the rest");
         status
     };
     timeout(Duration::from_secs(10), LocalSet::new().run_until(asked)).await.expect("it ends")

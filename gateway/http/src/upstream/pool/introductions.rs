@@ -20,23 +20,23 @@ impl<N: Network> Pool<N> {
     ///
     /// # Errors
     /// The answers contradict each other, although all were asked just now; or an address could not be asked.
-    pub(super) async fn ask_all(&self, fleet: &Arc<EndpointSet>) -> Result<(), ConnectError> {
+    pub(super) async fn check_all(&self, fleet: &Arc<EndpointSet>) -> Result<(), ConnectError> {
         let upstream = &fleet.upstream;
-        if !self.introductions.are_needed(upstream) {
+        if !self.identity_check.is_required(upstream) {
             return Ok(());
         }
         // There is only one address, which is asked on its own connection.
         if fleet.is_one_address() {
             return Ok(());
         }
-        let asked = everywhere(fleet).await;
+        let asked = all_addresses(fleet).await;
         if asked.len() > 1 {
             let mut first = Vec::new();
             for (endpoint, address) in &asked {
-                match self.introductions.due(upstream, address) {
+                match self.identity_check.due(upstream, address) {
                     CheckDue::NotDue => {}
-                    CheckDue::Before => first.push(self.ask_one(fleet, endpoint, address)),
-                    CheckDue::Background => self.ask_beside(fleet, endpoint, address),
+                    CheckDue::Before => first.push(self.check_one(fleet, endpoint, address)),
+                    CheckDue::Background => self.check_in_background(fleet, endpoint, address),
                 }
             }
             // All at once, so that a silent address does not hold up the others.
@@ -44,7 +44,7 @@ impl<N: Network> Pool<N> {
                 asked?;
             }
         }
-        self.introductions.agree(upstream).map_err(|why| {
+        self.identity_check.check_consistent(upstream).map_err(|why| {
             let endpoint = fleet.endpoints().first().map_or_else(Arc::default, |one| one.name.clone());
             ConnectError::Distrusted { endpoint, why }
         })
@@ -54,7 +54,7 @@ impl<N: Network> Pool<N> {
     ///
     /// # Errors
     /// It was not asked, because its endpoint had no free connection.
-    async fn ask_one(
+    async fn check_one(
         &self,
         fleet: &EndpointSet,
         endpoint: &Arc<Endpoint>,
@@ -62,32 +62,37 @@ impl<N: Network> Pool<N> {
     ) -> Result<(), ConnectError> {
         let upstream = &fleet.upstream;
         // If all connections are in use, this wait makes workers close idle ones.
-        let Ok(place) = timeout(upstream.connect_timeout, endpoint.clone().next_place()).await else {
-            return match self.introductions.due(upstream, address) {
+        let Ok(place) = timeout(upstream.connect_timeout, endpoint.clone().acquire()).await else {
+            return match self.identity_check.due(upstream, address) {
                 CheckDue::Before => Err(ConnectError::LimitReached),
                 CheckDue::NotDue | CheckDue::Background => Ok(()),
             };
         };
         let asked = self.connect(fleet, endpoint, Some(address.clone()), place).boxed_local();
         if let Ok(pooled) = asked.await {
-            self.idle.keep(pooled, upstream.idle);
+            self.idle.put(pooled, upstream.idle);
         }
         Ok(())
     }
 
     /// Asks in the background, while requests go to other addresses. The connection is not counted, like that of a
     /// health check, so that a silent address takes no place from a request.
-    fn ask_beside(&self, fleet: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
+    fn check_in_background(
+        &self,
+        fleet: &Arc<EndpointSet>,
+        endpoint: &Arc<Endpoint>,
+        address: &Arc<Address>,
+    ) {
         let (pool, fleet) = (self.clone(), fleet.clone());
         let (endpoint, address) = (endpoint.clone(), address.clone());
         spawn_local(async move {
-            drop(pool.connect(&fleet, &endpoint, Some(address), Endpoint::place_beside()).await);
+            drop(pool.connect(&fleet, &endpoint, Some(address), Endpoint::uncounted_permit()).await);
         });
     }
 }
 
 /// Every address of every endpoint. The wait for a first lookup is as long as that for a connection.
-async fn everywhere(fleet: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
+async fn all_addresses(fleet: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
     let limit = fleet.upstream.connect_timeout;
     let of_one = |endpoint: &Arc<Endpoint>| {
         let endpoint = endpoint.clone();

@@ -26,27 +26,32 @@ impl<N: Network> Pool<N> {
     /// Asks the addresses of an endpoint for as long as it is polled. The requests that wait there go on waiting: they
     /// may be at work. Returns at once where nobody introduces himself, or where there is only one address.
     pub(in crate::upstream) async fn probe(&self, fleet: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>) {
-        if !self.introductions.are_needed(&fleet.upstream) || fleet.is_one_address() {
+        if !self.identity_check.is_required(&fleet.upstream) || fleet.is_one_address() {
             return;
         }
         loop {
             sleep(TICK).await;
             let addresses = endpoint.addresses.known();
             let due = addresses.iter().filter(|address| address.liveness.is_due());
-            join_all(due.map(|address| self.question(fleet, endpoint, address))).await;
+            join_all(due.map(|address| self.probe_address(fleet, endpoint, address))).await;
         }
     }
 
     /// Asks on a connection of its own, which is closed afterwards. It takes no place from a request.
-    async fn question(&self, fleet: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
+    async fn probe_address(
+        &self,
+        fleet: &Arc<EndpointSet>,
+        endpoint: &Arc<Endpoint>,
+        address: &Arc<Address>,
+    ) {
         let liveness = &address.liveness;
-        liveness.ask();
-        let asked = self.connect(fleet, endpoint, Some(address.clone()), Endpoint::place_beside());
+        liveness.record_probe();
+        let asked = self.connect(fleet, endpoint, Some(address.clone()), Endpoint::uncounted_permit());
         let mut asked = pin!(asked.boxed_local());
         let (answered, news) = match timeout(SOON, &mut asked).await {
             Ok(answered) => (Some(answered), false),
             Err(_late) => {
-                let news = liveness.unanswered();
+                let news = liveness.record_probe_miss();
                 (timeout(LATE - SOON, &mut asked).await.ok(), news)
             }
         };
@@ -61,12 +66,12 @@ impl<N: Network> Pool<N> {
                     | IdentityError::Distrusted(_),
                 ),
             ) => {
-                if liveness.answered() && !news {
+                if liveness.record_probe_answer() && !news {
                     info!(%upstream, %endpoint, address = %socket, "endpoint.answers_again");
                 }
             }
             Some(Err(IdentityError::Io(_))) | None => {
-                if liveness.unanswered() || news {
+                if liveness.record_probe_miss() || news {
                     warn!(%upstream, %endpoint, address = %socket, "endpoint.silent: new requests go to the others");
                 }
             }

@@ -7,7 +7,7 @@ use futures_util::future::OptionFuture;
 use super::Attempt;
 use crate::not_granted::GrantError;
 use crate::recipe::{
-    candidate::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, refused},
+    candidate::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, definite_error},
     grant_record::GrantRecord,
 };
 use crate::session::{
@@ -22,7 +22,7 @@ impl<L: ZkClient> Attempt<L> {
         let mut made = false;
         let created = self.create_in_rounds(&mut made).await;
         if made && created.is_err() {
-            self.candidate.take_parent_back().await;
+            self.candidate.remove_unused_parent().await;
         }
         created
     }
@@ -30,18 +30,18 @@ impl<L: ZkClient> Attempt<L> {
     /// `made`: set once we have made the parent by itself, in any round.
     async fn create_in_rounds(&self, made: &mut bool) -> Result<(LockNode, Vec<String>), GrantError> {
         let parents = &self.candidate.live.registry.parents;
-        let mut kept = self.candidate.takes_kept_parent();
+        let mut kept = self.candidate.take_retained_parent();
         for round in 0..CREATE_ROUNDS {
-            let NodeAttempt { line, parent, .. } = &self.candidate;
+            let NodeAttempt { layout: line, parent, .. } = &self.candidate;
             // Other programs make their parents mostly themselves, so we first try the create without making one.
-            let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.expects(parent);
+            let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.is_expected(parent);
             let found = match kept.take() {
-                Some(number) => self.create_next(number).await?,
+                Some(number) => self.create_below_retained(number).await?,
                 None if below => self.create_below(round, made).await?,
                 None => self.create_with_parent().await?,
             };
             if let Some(found) = found {
-                self.candidate.saw(&found.1);
+                self.candidate.record_children(&found.1);
                 return Ok(found);
             }
         }
@@ -56,40 +56,40 @@ impl<L: ZkClient> Attempt<L> {
         made: &mut bool,
     ) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let NodeAttempt { live, parent, .. } = &self.candidate;
-        self.sending();
-        let requested = self.candidate.requested();
-        let makes = round >= PATIENT_ROUNDS && self.candidate.line.is_native();
-        let (record, kind) = self.candidate.above();
-        let above = makes.then(|| live.link.create(parent, record, kind));
-        let create = live.link.create(&requested, &self.says, NodeKind::EphemeralSequential);
-        let list = live.link.children(parent);
+        self.record_sent();
+        let requested = self.candidate.requested_path();
+        let makes = round >= PATIENT_ROUNDS && self.candidate.layout.is_native();
+        let (record, kind) = self.candidate.parent_data();
+        let above = makes.then(|| live.client.create(parent, record, kind));
+        let create = live.client.create(&requested, &self.says, NodeKind::EphemeralSequential);
+        let list = live.client.children(parent);
         failpoint::pass("after_create_sent");
         // The answer to the create tells whether the parent exists. A parent that we have made is removed again if no
         // node gets made.
         let (above, created, children) = tokio::join!(OptionFuture::from(above), create, list);
         *made |= matches!(above, Some(Ok(_)));
         match created {
-            Ok(CreatedNode { seen, sequence }) => {
-                let name = self.candidate.numbered(sequence);
-                self.made.named(&name);
+            Ok(CreatedNode { stat: seen, sequence }) => {
+                let name = self.candidate.node_name(sequence);
+                self.made.record_names(&name);
                 let children = match children {
                     Ok(children) => children,
                     Err(_) => self.candidate.list().await?,
                 };
-                Ok(Some((LockNode { name, seen }, children)))
+                Ok(Some((LockNode { name, stat: seen }, children)))
             }
             Err(ZkError::NoNode) => {
-                self.made.nothing();
-                live.registry.parents.is_gone(parent);
-                if !self.candidate.line.is_native() {
+                self.made.clear();
+                live.registry.parents.mark_absent(parent);
+                if !self.candidate.layout.is_native() {
                     self.candidate.create_above().await?;
                 }
                 Ok(None)
             }
             Err(ZkError::Ambiguous(_)) => self.candidate.recover().await,
             Err(fault) => {
-                self.made.nothing();
-                Err(refused(fault))
+                self.made.clear();
+                Err(definite_error(fault))
             }
         }
     }
@@ -98,30 +98,30 @@ impl<L: ZkClient> Attempt<L> {
     /// faster, or the shard was missing and is now made; begin again.
     async fn create_with_parent(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let NodeAttempt { live, parent, .. } = &self.candidate;
-        let (requested, name) = (self.candidate.requested(), self.candidate.numbered(0));
+        let (requested, name) = (self.candidate.requested_path(), self.candidate.node_name(0));
         let (path, parent) = (self.candidate.path(&name), parent.clone());
-        let (record, kind) = self.candidate.above();
+        let (record, kind) = self.candidate.parent_data();
         let (record, says) = (record.to_owned(), self.says.clone());
-        self.sending();
-        let made = live.first(CreateWithParent { parent, record, kind, requested, path, says });
+        self.record_sent();
+        let made = live.create_with_parent(CreateWithParent { parent, record, kind, requested, path, says });
         failpoint::pass("after_create_sent");
         match made.await {
             Ok(seen) => {
-                self.made.named(&name);
+                self.made.record_names(&name);
                 // Below a new parent there can be no other node.
-                Ok(Some((LockNode { name: name.clone(), seen }, vec![name])))
+                Ok(Some((LockNode { name: name.clone(), stat: seen }, vec![name])))
             }
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => self.candidate.recover().await,
             Err(MultiError { fault, .. }) => {
-                self.made.nothing();
+                self.made.clear();
                 match fault {
                     ZkError::NodeExists => {
-                        self.candidate.shares_key();
-                        live.registry.parents.is_there(&self.candidate.parent);
+                        self.candidate.mark_shared();
+                        live.registry.parents.mark_present(&self.candidate.parent);
                         Ok(None)
                     }
                     ZkError::NoNode => self.candidate.create_above().await.map(|()| None),
-                    fault => Err(refused(fault)),
+                    fault => Err(definite_error(fault)),
                 }
             }
         }
@@ -129,36 +129,39 @@ impl<L: ZkClient> Attempt<L> {
 
     /// Makes the node below a parent that was kept, and that nobody else was seen to use. `number`: the one that the node
     /// should get. `None`: the parent was missing, or the answer was lost and no node was made; begin again.
-    async fn create_next(&self, number: i64) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
+    async fn create_below_retained(
+        &self,
+        number: i64,
+    ) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let NodeAttempt { live, parent, .. } = &self.candidate;
-        let expected = self.candidate.path(&self.candidate.numbered(number));
-        let (parent, requested) = (parent.clone(), self.candidate.requested());
-        self.sending();
+        let expected = self.candidate.path(&self.candidate.node_name(number));
+        let (parent, requested) = (parent.clone(), self.candidate.requested_path());
+        self.record_sent();
         let says = self.says.clone();
-        let made = live.next(CreateChild { parent, requested, expected: expected.clone(), says });
+        let made = live.create_child(CreateChild { parent, requested, expected: expected.clone(), says });
         failpoint::pass("after_create_sent");
         match made.await {
-            Ok(CreatedChild { seen, path, children }) => {
+            Ok(CreatedChild { stat: seen, path, children }) => {
                 if path != expected {
-                    self.candidate.shares_key();
+                    self.candidate.mark_shared();
                 }
                 let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-                self.made.named(&name);
+                self.made.record_names(&name);
                 let children = match children {
                     Some(children) => children,
                     None => self.candidate.list().await?,
                 };
-                Ok(Some((LockNode { name, seen }, children)))
+                Ok(Some((LockNode { name, stat: seen }, children)))
             }
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => self.candidate.recover().await,
             Err(MultiError { fault, .. }) => {
-                self.made.nothing();
+                self.made.clear();
                 match fault {
                     ZkError::NoNode => {
-                        self.candidate.misses_parent();
+                        self.candidate.record_missed_parent();
                         Ok(None)
                     }
-                    fault => Err(refused(fault)),
+                    fault => Err(definite_error(fault)),
                 }
             }
         }
@@ -168,10 +171,10 @@ impl<L: ZkClient> Attempt<L> {
     pub(super) async fn replace(&self, old: &Self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let Some(name) = old.made.names() else { return Ok(None) };
         let (live, path, requested) =
-            (&self.candidate.live, old.candidate.path(&name), self.candidate.requested());
-        let clean = GrantRecord::clean().bytes();
+            (&self.candidate.live, old.candidate.path(&name), self.candidate.requested_path());
+        let clean = GrantRecord::clean().to_bytes();
         let mut steps = vec![MultiOp::Delete { path: &path, version: None }];
-        if old.leaves_clean() {
+        if old.can_leave_clean() {
             steps.push(MultiOp::Set { path: &old.candidate.parent, data: &clean });
         }
         steps.push(MultiOp::Create {
@@ -179,12 +182,12 @@ impl<L: ZkClient> Attempt<L> {
             data: &self.says,
             kind: NodeKind::EphemeralSequential,
         });
-        self.sending();
-        let created = match live.link.commit(&steps).await {
+        self.record_sent();
+        let created = match live.client.commit(&steps).await {
             Ok(mut paths) => paths.pop().flatten(),
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => None,
             Err(_) => {
-                self.made.nothing();
+                self.made.clear();
                 return Ok(None);
             }
         };
@@ -192,14 +195,14 @@ impl<L: ZkClient> Attempt<L> {
             return self.candidate.recover().await;
         };
         let path = self.candidate.path(name);
-        let (seen, children) = (live.link.seen(&path), live.link.children(&self.candidate.parent));
+        let (seen, children) = (live.client.stat(&path), live.client.children(&self.candidate.parent));
         match tokio::join!(seen, children) {
             (Ok(Some(seen)), Ok(children)) => {
-                old.gone();
-                self.candidate.saw(&children);
+                old.mark_gone();
+                self.candidate.record_children(&children);
                 let name = name.to_owned();
-                self.made.named(&name);
-                Ok(Some((LockNode { name, seen }, children)))
+                self.made.record_names(&name);
+                Ok(Some((LockNode { name, stat: seen }, children)))
             }
             _ => self.candidate.recover().await,
         }

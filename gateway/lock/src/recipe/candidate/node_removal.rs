@@ -11,26 +11,26 @@ use crate::session::{
 
 impl<L: ZkClient> NodeAttempt<L> {
     /// Whether the parent should stay when our last node goes. A parent with a record has rules of its own.
-    fn keeps_parent(&self) -> bool {
+    fn decide_keep_parent(&self) -> bool {
         if !self.is_alone() {
-            self.shares_key();
+            self.mark_shared();
             return false;
         }
-        self.record.is_empty() && self.live.registry.parents.kept.stays(self.mark)
+        self.record.is_empty() && self.live.registry.parents.kept.record_visit(self.mark)
     }
 
     /// Removes every node of this attempt. Returns early if the session is over or given up, because its nodes go with
     /// it. It lists the nodes anew, because the attempt may have missed an answer.
     pub async fn purge(&self) {
         // A create of this attempt may still be queued. If it were sent after the look, its node would have no owner.
-        self.live.collected.settled().await;
+        self.live.batch_queue.wait_settled().await;
         while !self.live.registry.is_closing() {
             let (synced, children) =
-                (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
+                (self.live.client.sync(&self.parent), self.live.client.children(&self.parent));
             match tokio::join!(synced, children) {
                 (Ok(()), Ok(children)) => {
-                    self.saw(&children);
-                    for name in self.line.made_by(&children, self.guid) {
+                    self.record_children(&children);
+                    for name in self.layout.nodes_of(&children, self.guid) {
                         self.remove(name).await;
                     }
                     return;
@@ -39,12 +39,12 @@ impl<L: ZkClient> NodeAttempt<L> {
                 | (_, Err(ZkError::SessionEnded))
                 | (Ok(()), Err(ZkError::NoNode)) => return,
                 (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_)))
-                    if self.live.over.is_cancelled() =>
+                    if self.live.ended.is_cancelled() =>
                 {
                     return;
                 }
                 (Err(fault), _) | (_, Err(fault)) => {
-                    debug!(%fault, parent = self.shown(&self.parent), "looking again for what is left");
+                    debug!(%fault, parent = self.display_path(&self.parent), "looking again for what is left");
                     sleep(REFUSED_PAUSE).await;
                 }
             }
@@ -52,9 +52,9 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// Notes that our node is gone; with `last` the parent as well.
-    pub(in crate::recipe) fn has_left(&self, last: bool) {
+    pub(in crate::recipe) fn record_removed(&self, last: bool) {
         if last {
-            self.live.registry.parents.is_gone(&self.parent);
+            self.live.registry.parents.mark_absent(&self.parent);
         }
     }
 
@@ -63,23 +63,23 @@ impl<L: ZkClient> NodeAttempt<L> {
     /// alone removes no more than 167 empty parents in a second.
     pub async fn remove(&self, name: &str) {
         let path = self.path(name);
-        let keeps = self.keeps_parent();
+        let keeps = self.decide_keep_parent();
         while !self.live.registry.is_closing() {
             let last = !keeps && self.is_alone();
             let removed = match last {
                 true => self.remove_with_parent(&path).await,
-                false if keeps => self.remove_below_kept(name, &path).await,
-                false => self.live.link.delete(&path).await,
+                false if keeps => self.remove_below_retained(name, &path).await,
+                false => self.live.client.delete(&path).await,
             };
             match removed {
                 Ok(()) | Err(ZkError::NoNode | ZkError::SessionEnded) => return,
-                Err(ZkError::Ambiguous(_)) => match self.again().await {
+                Err(ZkError::Ambiguous(_)) => match self.pause_before_retry().await {
                     Ok(()) => {}
                     Err(_over) => return,
                 },
-                Err(_) if last => self.others_came(),
+                Err(_) if last => self.mark_contended(),
                 Err(fault) => {
-                    warn!(%fault, path = self.shown(&path), "lock node not removed yet");
+                    warn!(%fault, path = self.display_path(&path), "lock node not removed yet");
                     sleep(REFUSED_PAUSE).await;
                 }
             }
@@ -87,11 +87,12 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// Removes the node and keeps the parent. After a lost answer it is sent again; the name is unique.
-    async fn remove_below_kept(&self, name: &str, path: &str) -> Result<(), ZkError> {
-        let removed = self.live.off(DeleteChild { path: path.to_owned(), parent: self.parent.clone() });
+    async fn remove_below_retained(&self, name: &str, path: &str) -> Result<(), ZkError> {
+        let removed =
+            self.live.delete_child(DeleteChild { path: path.to_owned(), parent: self.parent.clone() });
         // Noted before the answer: an attempt of this session that begins now is sent behind this.
         let next = i64::from(self.sequence(name)) + 1;
-        self.live.registry.parents.kept.keep(self.mark, &self.parent, next, self.live.clock.now());
+        self.live.registry.parents.kept.insert(self.mark, &self.parent, next, self.live.clock.now());
         removed.await.map_err(|failed| failed.fault)
     }
 
@@ -109,17 +110,17 @@ impl<L: ZkClient> NodeAttempt<L> {
             parent: self.parent.clone(),
             version: UNWRITTEN_VERSION,
         };
-        let removed = self.live.last(last);
+        let removed = self.live.delete_with_parent(last);
         // Noted before the answer: an attempt of this session that begins now is sent behind this, and has to make a
         // new parent.
-        self.has_left(true);
+        self.record_removed(true);
         match removed.await {
             Ok(()) => Ok(()),
             // The parent has another version; our own node is unchanged.
             Err(MultiError { step: Some(1), fault: ZkError::NoNode }) => Err(ZkError::NotEmpty),
             Err(MultiError { fault, .. }) => {
                 if fault == ZkError::NotEmpty {
-                    self.live.registry.parents.is_there(&self.parent);
+                    self.live.registry.parents.mark_present(&self.parent);
                 }
                 Err(fault)
             }

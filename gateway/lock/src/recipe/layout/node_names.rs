@@ -52,7 +52,7 @@ const PROTECTED: &str = "_c_";
 
 impl NodeLayout {
     /// `None` where the site has no line.
-    pub fn of(site: &LockSite) -> Option<Self> {
+    pub fn for_site(site: &LockSite) -> Option<Self> {
         match site {
             LockSite::Native => Some(Self::Native),
             LockSite::Semaphore { permits } => Some(Self::Permits(*permits)),
@@ -66,7 +66,7 @@ impl NodeLayout {
     }
 
     /// The part of a name between GUID and number, for layouts without permits.
-    pub fn mark(self, mode: Mode) -> &'static str {
+    pub fn mode_marker(self, mode: Mode) -> &'static str {
         match (self, mode) {
             (Self::Native | Self::Permits(_), Mode::Exclusive) => "-w-",
             (Self::Native | Self::Permits(_), Mode::Shared) => "-r-",
@@ -80,22 +80,22 @@ impl NodeLayout {
     }
 
     /// The name that an attempt asks for; the server appends the sequence number.
-    pub fn requested(self, guid: Guid, mode: Mode) -> String {
-        let mark = self.mark(mode);
+    pub fn requested_name(self, guid: Guid, mode: Mode) -> String {
+        let mark = self.mode_marker(mode);
         match self {
             Self::Native | Self::Kazoo => format!("{guid}{mark}"),
             Self::Permits(permits) => format!("{guid}{PERMITS}{permits}-"),
-            Self::CuratorMutex | Self::CuratorReadWrite => format!("{PROTECTED}{}{mark}", dashed(guid)),
+            Self::CuratorMutex | Self::CuratorReadWrite => format!("{PROTECTED}{}{mark}", format_uuid(guid)),
         }
     }
 
     /// The requested name with this number, as the server appends it: 0 for the first node under a parent.
-    pub fn numbered(self, guid: Guid, mode: Mode, sequence: i64) -> String {
-        format!("{}{sequence:010}", self.requested(guid, mode))
+    pub fn node_name(self, guid: Guid, mode: Mode, sequence: i64) -> String {
+        format!("{}{sequence:010}", self.requested_name(guid, mode))
     }
 
     /// Bytes of the longest such name, with the slash before it.
-    pub fn name_bytes(self) -> usize {
+    pub fn max_name_len(self) -> usize {
         match self {
             Self::Native => 46,
             Self::Permits(_) => 50,
@@ -110,73 +110,74 @@ impl NodeLayout {
     }
 
     /// `None` for a child without a sequence number.
-    pub fn contender(self, name: &str) -> Option<Contender<'_>> {
+    pub fn parse_contender(self, name: &str) -> Option<Contender<'_>> {
         let (prefix, digits) = name.split_at_checked(name.len().checked_sub(10)?)?;
         let sequence = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
-        if let Some(marked) = prefix.strip_suffix('-').filter(|prefix| self.is_marked(prefix)) {
+        if let Some(marked) = prefix.strip_suffix('-').filter(|prefix| self.has_marker(prefix)) {
             // Servers before 3.8 go on with negative numbers after the last one. The other programs sort such a name
             // before all others.
-            return Some(self.marked(name, marked, 0));
+            return Some(self.parse_marked(name, marked, 0));
         }
-        if let Some((guid, permits)) = for_a_permit(prefix).filter(|_| self.is_native()) {
+        if let Some((guid, permits)) = parse_permit_request(prefix).filter(|_| self.is_native()) {
             let (guid, permits) = (Some(guid), Some(permits));
             return Some(Contender { name, guid, mode: Mode::Exclusive, permits, sequence });
         }
-        Some(self.marked(name, prefix, sequence))
+        Some(self.parse_marked(name, prefix, sequence))
     }
 
-    fn is_marked(self, prefix: &str) -> bool {
-        [Mode::Exclusive, Mode::Shared].iter().any(|mode| prefix.ends_with(self.mark(*mode)))
+    fn has_marker(self, prefix: &str) -> bool {
+        [Mode::Exclusive, Mode::Shared].iter().any(|mode| prefix.ends_with(self.mode_marker(*mode)))
     }
 
-    fn marked<'a>(self, name: &'a str, prefix: &str, sequence: u32) -> Contender<'a> {
-        let guid = |mode| prefix.strip_suffix(self.mark(mode)).and_then(|before| self.guid(before));
+    fn parse_marked<'a>(self, name: &'a str, prefix: &str, sequence: u32) -> Contender<'a> {
+        let guid =
+            |mode| prefix.strip_suffix(self.mode_marker(mode)).and_then(|before| self.parse_guid(before));
         let (guid, reads) = match (guid(Mode::Exclusive), guid(Mode::Shared)) {
             (None, Some(guid)) => (Some(guid), true),
             // A name with another program's mark of a reader is a reader's, whatever stands before the mark.
-            (guid, _) => (guid, !self.is_native() && self.reads(prefix)),
+            (guid, _) => (guid, !self.is_native() && self.is_shared_name(prefix)),
         };
         let mode = if reads { Mode::Shared } else { Mode::Exclusive };
         Contender { name, guid, mode, permits: None, sequence }
     }
 
-    fn reads(self, prefix: &str) -> bool {
-        self.mark(Mode::Shared) != self.mark(Mode::Exclusive)
-            && prefix.ends_with(self.mark(Mode::Shared).trim_start_matches('-'))
+    fn is_shared_name(self, prefix: &str) -> bool {
+        self.mode_marker(Mode::Shared) != self.mode_marker(Mode::Exclusive)
+            && prefix.ends_with(self.mode_marker(Mode::Shared).trim_start_matches('-'))
     }
 
-    fn guid(self, before: &str) -> Option<Guid> {
+    fn parse_guid(self, before: &str) -> Option<Guid> {
         match self {
             Self::Native | Self::Permits(_) | Self::Kazoo => Guid::parse(before),
-            Self::CuratorMutex | Self::CuratorReadWrite => undashed(before.strip_prefix(PROTECTED)?),
+            Self::CuratorMutex | Self::CuratorReadWrite => parse_uuid(before.strip_prefix(PROTECTED)?),
         }
     }
 }
 
-fn for_a_permit(prefix: &str) -> Option<(Guid, Permits)> {
+fn parse_permit_request(prefix: &str) -> Option<(Guid, Permits)> {
     let (guid, permits) = prefix.strip_suffix('-')?.rsplit_once(PERMITS)?;
     Some((Guid::parse(guid)?, Permits::parse(permits)?))
 }
 
 /// The name of the node that the holder of this permit makes.
-pub fn named_for(permit: Permit) -> String {
+pub fn permit_node_name(permit: Permit) -> String {
     format!("{PERMIT}{permit}")
 }
 
 /// The permit that a node of this name is for.
-pub fn permit_of(name: &str) -> Option<Permit> {
+pub fn parse_permit(name: &str) -> Option<Permit> {
     Permit::parse(name.strip_prefix(PERMIT)?)
 }
 
 /// The GUID of the attempt, in the name of a lock node of any layout.
-pub fn guid_of(name: &str) -> Option<Guid> {
-    LINES.iter().find_map(|line| line.contender(name)?.guid)
+pub fn attempt_guid(name: &str) -> Option<Guid> {
+    LINES.iter().find_map(|line| line.parse_contender(name)?.guid)
 }
 
 /// As a UUID is written (RFC 9562, 4).
 const DASHES: [usize; 4] = [8, 12, 16, 20];
 
-fn dashed(guid: Guid) -> String {
+fn format_uuid(guid: Guid) -> String {
     let digits = guid.to_string();
     let mut written = String::with_capacity(digits.len() + DASHES.len());
     for (at, digit) in digits.chars().enumerate() {
@@ -188,9 +189,9 @@ fn dashed(guid: Guid) -> String {
     written
 }
 
-fn undashed(text: &str) -> Option<Guid> {
+fn parse_uuid(text: &str) -> Option<Guid> {
     let guid = Guid::parse(&text.replace('-', ""))?;
-    (dashed(guid) == text).then_some(guid)
+    (format_uuid(guid) == text).then_some(guid)
 }
 
 #[cfg(test)]
@@ -203,12 +204,12 @@ mod tests {
         let guid = Guid::new(&SystemRandomness);
         for line in LINES {
             for mode in [Mode::Exclusive, Mode::Shared] {
-                let name = line.numbered(guid, mode, 7);
+                let name = line.node_name(guid, mode, 7);
                 let mode = if line == NodeLayout::CuratorMutex { Mode::Exclusive } else { mode };
                 let read = Contender { name: &name, guid: Some(guid), mode, permits: None, sequence: 7 };
-                assert_eq!(line.contender(&name), Some(read));
-                assert_eq!(guid_of(&name), Some(guid), "{name}");
-                assert!(name.len() < line.name_bytes(), "{name}");
+                assert_eq!(line.parse_contender(&name), Some(read));
+                assert_eq!(attempt_guid(&name), Some(guid), "{name}");
+                assert!(name.len() < line.max_name_len(), "{name}");
             }
         }
     }
@@ -218,7 +219,7 @@ mod tests {
         let guid = Guid::new(&SystemRandomness);
         for permits in [2, 37, 1000].map(|count| Permits::new(count).expect("within bounds")) {
             let line = NodeLayout::Permits(permits);
-            let name = line.numbered(guid, Mode::Exclusive, 7);
+            let name = line.node_name(guid, Mode::Exclusive, 7);
             let read = Contender {
                 name: &name,
                 guid: Some(guid),
@@ -226,27 +227,28 @@ mod tests {
                 permits: Some(permits),
                 sequence: 7,
             };
-            assert_eq!((line.contender(&name), guid_of(&name)), (Some(read.clone()), Some(guid)));
-            assert_eq!(NodeLayout::Native.contender(&name), Some(read));
-            assert!(name.len() < line.name_bytes(), "{name}");
-            for permit in permits.all() {
-                let node = named_for(permit);
-                assert_eq!((permit_of(&node), line.contender(&node)), (Some(permit), None));
+            assert_eq!((line.parse_contender(&name), attempt_guid(&name)), (Some(read.clone()), Some(guid)));
+            assert_eq!(NodeLayout::Native.parse_contender(&name), Some(read));
+            assert!(name.len() < line.max_name_len(), "{name}");
+            for permit in permits.iter() {
+                let node = permit_node_name(permit);
+                assert_eq!((parse_permit(&node), line.parse_contender(&node)), (Some(permit), None));
             }
         }
         for strange in ["-s1-", "-s03-", "-s1001-", "-s-", "-s3"] {
             let name = format!("{guid}{strange}0000000007");
-            let read = NodeLayout::Native.contender(&name).map(|read| (read.permits, read.mode, read.guid));
+            let read =
+                NodeLayout::Native.parse_contender(&name).map(|read| (read.permits, read.mode, read.guid));
             assert_eq!(read, Some((None, Mode::Exclusive, None)), "{name}: a stranger's");
         }
-        assert_eq!(["permit-", "permit-01", "permit-1000", "permit"].map(permit_of), [None; 4]);
+        assert_eq!(["permit-", "permit-01", "permit-1000", "permit"].map(parse_permit), [None; 4]);
     }
 
     /// Names as Curator 5.4 and kazoo 2.11 make them.
     #[test]
     fn names_of_other_programs_are_read_as_they_mean_them() {
         let read = |line: NodeLayout, name: &'static str| {
-            line.contender(name).map(|read| (read.mode, read.sequence, read.guid.is_some()))
+            line.parse_contender(name).map(|read| (read.mode, read.sequence, read.guid.is_some()))
         };
         let uuid = "_c_0f4a1c9e-2b7d-4d55-9a1e-6f0e7f3f2b11";
         for (line, name, mode) in [
@@ -267,22 +269,22 @@ mod tests {
     fn a_stranger_counts_as_exclusive_and_what_has_no_number_stands_in_no_line() {
         for line in LINES {
             for name in ["x-s-0000000001", "\u{e9}0000000001", "0000000001", "_c_1-lock-0000000001"] {
-                let read = line.contender(name).map(|read| (read.mode, read.sequence, read.guid));
+                let read = line.parse_contender(name).map(|read| (read.mode, read.sequence, read.guid));
                 assert_eq!(read, Some((Mode::Exclusive, 1, None)), "{line:?} {name}");
             }
             for name in ["", "readme", "lease_holder", "__lock__", "000000001"] {
-                assert_eq!(line.contender(name), None, "{line:?} {name}");
+                assert_eq!(line.parse_contender(name), None, "{line:?} {name}");
             }
         }
-        assert_eq!(guid_of("gw-1-0000012345678901"), None);
+        assert_eq!(attempt_guid("gw-1-0000012345678901"), None);
     }
 
     #[test]
     fn a_number_below_zero_is_before_all_others() {
         let name = "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__-2147483648";
-        assert_eq!(NodeLayout::Kazoo.contender(name).map(|read| read.sequence), Some(0));
+        assert_eq!(NodeLayout::Kazoo.parse_contender(name).map(|read| read.sequence), Some(0));
         assert_eq!(
-            NodeLayout::Kazoo.contender(&name.replace("__-", "__")).map(|read| read.sequence),
+            NodeLayout::Kazoo.parse_contender(&name.replace("__-", "__")).map(|read| read.sequence),
             Some(1 << 31)
         );
     }

@@ -2,7 +2,7 @@
 
 use fencegate_policies::permits::{Permit, Permits};
 
-use super::{Contender, NodeLayout, permit_of};
+use super::{Contender, NodeLayout, parse_permit};
 
 /// The prospect of a contender for one of `N` permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,18 +24,18 @@ impl<'a> QueuePosition<'a> {
     ///
     /// The list may be old, but it was made after our own node. So it shows every contender before us that is still
     /// there, and perhaps some that have gone. An old list therefore delays us, and never lets us in too early.
-    pub fn of(permits: Permits, children: &'a [String], own: &str) -> Self {
+    pub fn compute(permits: Permits, children: &'a [String], own: &str) -> Self {
         let line = NodeLayout::Permits(permits);
-        let Some(ours) = line.contender(own) else { return Self::Gone };
+        let Some(ours) = line.parse_contender(own) else { return Self::Gone };
         let mut before: Vec<Contender<'a>> = Vec::new();
         let (mut present, mut taken) = (false, vec![false; usize::from(permits.count())]);
         for name in children {
             if name == own {
                 present = true;
-            } else if let Some(other) = line.contender(name) {
+            } else if let Some(other) = line.parse_contender(name) {
                 // Two nodes with one number count as behind each other, so neither holds.
                 before.extend((other.sequence <= ours.sequence).then_some(other));
-            } else if let Some(permit) = permit_of(name) {
+            } else if let Some(permit) = parse_permit(name) {
                 match taken.get_mut(usize::from(permit.number())) {
                     Some(taken) => *taken = true,
                     // This permit comes from a lock with more permits.
@@ -57,7 +57,7 @@ impl<'a> QueuePosition<'a> {
             return Self::Behind(unlike.name);
         }
         match before.len().cmp(&taken.len()) {
-            std::cmp::Ordering::Less => Self::Now(free(permits, &taken, before.len())),
+            std::cmp::Ordering::Less => Self::Now(free_permits(permits, &taken, before.len())),
             std::cmp::Ordering::Equal => Self::Next,
             std::cmp::Ordering::Greater => Self::Behind(before[before.len() - 1].name),
         }
@@ -66,8 +66,9 @@ impl<'a> QueuePosition<'a> {
 
 /// The free permits, in the order in which to try them. Each contender before us that has no permit yet will try one,
 /// so we begin that many permits later.
-fn free(permits: Permits, taken: &[bool], before: usize) -> Vec<Permit> {
-    let mut free: Vec<Permit> = permits.all().filter(|permit| !taken[usize::from(permit.number())]).collect();
+fn free_permits(permits: Permits, taken: &[bool], before: usize) -> Vec<Permit> {
+    let mut free: Vec<Permit> =
+        permits.iter().filter(|permit| !taken[usize::from(permit.number())]).collect();
     let have = taken.len() - free.len();
     if !free.is_empty() {
         let others = before.saturating_sub(have) % free.len();
@@ -79,7 +80,7 @@ fn free(permits: Permits, taken: &[bool], before: usize) -> Vec<Permit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::layout::named_for;
+    use crate::recipe::layout::permit_node_name;
     use fencegate_policies::plan::Mode;
     use fencegate_process::randomness::{Guid, SystemRandomness};
 
@@ -87,81 +88,88 @@ mod tests {
         Permits::new(count).expect("within bounds")
     }
 
-    fn of(count: u16, sequence: i64) -> String {
-        NodeLayout::Permits(permits(count)).numbered(Guid::new(&SystemRandomness), Mode::Exclusive, sequence)
+    fn contender_name(count: u16, sequence: i64) -> String {
+        NodeLayout::Permits(permits(count)).node_name(Guid::new(&SystemRandomness), Mode::Exclusive, sequence)
     }
 
     fn permit(number: u16) -> Permit {
         Permit::new(number).expect("small")
     }
 
-    fn now(numbers: &[u16]) -> QueuePosition<'static> {
+    fn take_now(numbers: &[u16]) -> QueuePosition<'static> {
         QueuePosition::Now(numbers.iter().copied().map(permit).collect())
     }
 
     #[test]
     fn the_first_n_may_take_a_permit_the_next_waits_for_any_of_them_and_all_others_for_one() {
-        let line: Vec<String> = (0..5).map(|number| of(2, number)).collect();
-        let seen = |own: usize| QueuePosition::of(permits(2), &line, &line[own]);
-        assert_eq!([seen(0), seen(1)], [now(&[0, 1]), now(&[1, 0])], "they do not try the same");
+        let line: Vec<String> = (0..5).map(|number| contender_name(2, number)).collect();
+        let seen = |own: usize| QueuePosition::compute(permits(2), &line, &line[own]);
+        assert_eq!([seen(0), seen(1)], [take_now(&[0, 1]), take_now(&[1, 0])], "they do not try the same");
         assert_eq!(seen(2), QueuePosition::Next);
         assert_eq!([seen(3), seen(4)], [QueuePosition::Behind(&line[2]), QueuePosition::Behind(&line[3])]);
-        assert_eq!(QueuePosition::of(permits(2), &line[1..], &line[2]), now(&[1, 0]), "one has left");
-        assert_eq!(QueuePosition::of(permits(2), &line[1..], &line[0]), QueuePosition::Gone);
+        assert_eq!(
+            QueuePosition::compute(permits(2), &line[1..], &line[2]),
+            take_now(&[1, 0]),
+            "one has left"
+        );
+        assert_eq!(QueuePosition::compute(permits(2), &line[1..], &line[0]), QueuePosition::Gone);
     }
 
     #[test]
     fn a_permit_that_is_taken_is_not_tried() {
-        let mut nodes: Vec<String> = (0..3).map(|number| of(3, number)).collect();
-        nodes.extend([0, 2].map(|number| named_for(permit(number))));
-        assert_eq!(QueuePosition::of(permits(3), &nodes, &nodes[2]), now(&[1]));
-        nodes.push(named_for(permit(1)));
+        let mut nodes: Vec<String> = (0..3).map(|number| contender_name(3, number)).collect();
+        nodes.extend([0, 2].map(|number| permit_node_name(permit(number))));
+        assert_eq!(QueuePosition::compute(permits(3), &nodes, &nodes[2]), take_now(&[1]));
+        nodes.push(permit_node_name(permit(1)));
         assert_eq!(
-            QueuePosition::of(permits(3), &nodes, &nodes[2]),
-            now(&[]),
+            QueuePosition::compute(permits(3), &nodes, &nodes[2]),
+            take_now(&[]),
             "somebody's place in line is gone"
         );
     }
 
     #[test]
     fn whoever_is_first_says_how_many_there_are() {
-        let nodes = [of(3, 1), of(4, 2), of(3, 3)];
-        assert_eq!(QueuePosition::of(permits(4), &nodes, &nodes[1]), QueuePosition::PermitsDiffer);
+        let nodes = [contender_name(3, 1), contender_name(4, 2), contender_name(3, 3)];
+        assert_eq!(QueuePosition::compute(permits(4), &nodes, &nodes[1]), QueuePosition::PermitsDiffer);
         assert_eq!(
-            QueuePosition::of(permits(3), &nodes, &nodes[2]),
+            QueuePosition::compute(permits(3), &nodes, &nodes[2]),
             QueuePosition::Behind(&nodes[1]),
             "it is to go"
         );
         assert_eq!(
-            QueuePosition::of(permits(3), &nodes, &nodes[0]),
-            now(&[0, 1, 2]),
+            QueuePosition::compute(permits(3), &nodes, &nodes[0]),
+            take_now(&[0, 1, 2]),
             "who comes later is refused"
         );
-        let left_over = [of(3, 9), named_for(permit(3))];
-        assert_eq!(QueuePosition::of(permits(3), &left_over, &left_over[0]), QueuePosition::PermitsDiffer);
+        let left_over = [contender_name(3, 9), permit_node_name(permit(3))];
+        assert_eq!(
+            QueuePosition::compute(permits(3), &left_over, &left_over[0]),
+            QueuePosition::PermitsDiffer
+        );
     }
 
     #[test]
     fn a_lock_of_the_key_alone_is_unlike_and_so_is_one_of_it_for_that() {
         let guid = Guid::new(&SystemRandomness);
         for alone in [
-            NodeLayout::Native.numbered(guid, Mode::Exclusive, 1),
-            NodeLayout::Native.numbered(guid, Mode::Shared, 1),
+            NodeLayout::Native.node_name(guid, Mode::Exclusive, 1),
+            NodeLayout::Native.node_name(guid, Mode::Shared, 1),
             "a-stranger-0000000001".to_owned(),
         ] {
-            let nodes = [alone, of(2, 2)];
+            let nodes = [alone, contender_name(2, 2)];
             assert_eq!(
-                QueuePosition::of(permits(2), &nodes, &nodes[1]),
+                QueuePosition::compute(permits(2), &nodes, &nodes[1]),
                 QueuePosition::PermitsDiffer,
                 "{}",
                 nodes[0]
             );
-            assert!(!NodeLayout::Native.is_of_permits(&nodes));
+            assert!(!NodeLayout::Native.is_semaphore(&nodes));
         }
-        let nodes = [of(2, 1), NodeLayout::Native.numbered(guid, Mode::Exclusive, 2)];
-        assert!(NodeLayout::Native.is_of_permits(&nodes) && !NodeLayout::Native.is_of_permits(&nodes[1..]));
-        let left_over = [named_for(permit(1)), nodes[1].clone()];
-        assert!(NodeLayout::Native.is_of_permits(&left_over));
-        assert_eq!(NodeLayout::Native.alone(&nodes), None, "nobody is sent on to one of several");
+        let nodes = [contender_name(2, 1), NodeLayout::Native.node_name(guid, Mode::Exclusive, 2)];
+        assert!(NodeLayout::Native.is_semaphore(&nodes) && !NodeLayout::Native.is_semaphore(&nodes[1..]));
+        let left_over = [permit_node_name(permit(1)), nodes[1].clone()];
+        assert!(NodeLayout::Native.is_semaphore(&left_over));
+        assert_eq!(NodeLayout::Native.sole_holder(&nodes), None, "nobody is sent on to one of several");
     }
 }

@@ -42,7 +42,7 @@ fn an_older_process_that_still_writes_takes_nothing_from_the_newer_one() {
     newer.write(&record(50)).expect("written");
     // The older process was frozen, and goes on now.
     older.write(&record(12)).expect("written");
-    assert_eq!(read(home.path()).expect("readable"), [record(50)]);
+    assert_eq!(read_records(home.path()).expect("readable"), [record(50)]);
     assert_eq!(files(&home, RECORD), 2);
     drop((newer, older));
     let (_last, found) = claim(&home);
@@ -122,11 +122,11 @@ fn what_is_no_short_file_is_damaged_and_not_read_to_its_end() {
     let home = TempDir::new().expect("a folder");
     let path = home.path().join(format!("{PREFIX}{}{RECORD}", Guid::new(&SystemRandomness)));
     fs::create_dir(&path).expect("a folder in its place");
-    assert!(matches!(read(home.path()), Err(StateDirError::Damaged { .. })));
+    assert!(matches!(read_records(home.path()), Err(StateDirError::Damaged { .. })));
     fs::remove_dir(&path).expect("empty");
     let endless = File::create(&path).expect("a file");
     endless.set_len(1 << 40).expect("sparse");
-    assert!(matches!(read(home.path()), Err(StateDirError::Damaged { .. })));
+    assert!(matches!(read_records(home.path()), Err(StateDirError::Damaged { .. })));
 }
 
 #[test]

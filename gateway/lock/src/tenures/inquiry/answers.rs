@@ -23,20 +23,23 @@ use crate::{
         judged,
         link::{MultiError, ZkClient, ZkError},
         live::{ActiveSession, CurrentSession},
-        member::{MemberRecord, gateway_among, gateway_of},
+        member::{MemberRecord, find_gateway, gateway_name},
         paths::Paths,
     },
 };
 
 /// This fails if the operator has gone, which needs no action.
-fn tell<T>(answer: QueryReply<T>, told: Result<T, AdminQueryError>) {
+fn reply<T>(answer: QueryReply<T>, told: Result<T, AdminQueryError>) {
     answer.send(told).ok();
 }
 
 /// Reads for as long as somebody waits for the answer.
-async fn read<T>(mut answer: QueryReply<T>, reading: impl Future<Output = Result<T, AdminQueryError>>) {
+async fn reply_while_open<T>(
+    mut answer: QueryReply<T>,
+    reading: impl Future<Output = Result<T, AdminQueryError>>,
+) {
     tokio::select! {
-        told = reading => tell(answer, told),
+        told = reading => reply(answer, told),
         () = answer.closed() => {}
     }
 }
@@ -54,94 +57,103 @@ impl Default for QueryLimiter {
 
 /// Answers one question, unless the caller has gone before. A question that changes something checks once more directly
 /// before the change, because its reads may take long.
-pub async fn answer<L: ZkClient>(current: Rc<CurrentSession<L>>, turns: QueryLimiter, question: AdminQuery) {
-    let Some(live) = current.live() else { return refuse(question) };
+pub async fn answer_query<L: ZkClient>(
+    current: Rc<CurrentSession<L>>,
+    turns: QueryLimiter,
+    question: AdminQuery,
+) {
+    let Some(live) = current.session() else { return refuse(question) };
     match question {
         AdminQuery::QueueEntries { key, site, answer } => {
             // Clients may ask this question, too, so it takes its turn.
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
-                line(&live, &key, &site).await
+                queue_entries(&live, &key, &site).await
             };
-            read(answer, in_turn).await;
+            reply_while_open(answer, in_turn).await;
         }
         AdminQuery::Record { key, answer } => {
             let parent = live.paths.lock(&key);
-            read(answer, async { Ok(delayed::look(&live, &parent).await?) }).await;
+            reply_while_open(answer, async { Ok(delayed::read_if_present(&live, &parent).await?) }).await;
         }
-        AdminQuery::Members { answer } => read(answer, members(&live)).await,
-        AdminQuery::Published { answer } => read(answer, published(&live)).await,
-        AdminQuery::MemberNames { answer } => read(answer, children(&live, &live.paths.members())).await,
-        AdminQuery::LocateMember { member, answer } => read(answer, holder(&live, &member)).await,
+        AdminQuery::Members { answer } => reply_while_open(answer, registered_gateways(&live)).await,
+        AdminQuery::Published { answer } => reply_while_open(answer, published_plans(&live)).await,
+        AdminQuery::MemberNames { answer } => {
+            reply_while_open(answer, children(&live, &live.paths.members())).await
+        }
+        AdminQuery::LocateMember { member, answer } => {
+            reply_while_open(answer, locate_member(&live, &member)).await
+        }
         AdminQuery::Operations { answer } => {
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
-                operations(&live).await
+                unresolved_operations(&live).await
             };
-            read(answer, in_turn).await;
+            reply_while_open(answer, in_turn).await;
         }
         AdminQuery::Break { key, site, holder, answer } => {
             let told = remove_holder(&live, (&key, &site), &holder, || !answer.is_closed()).await;
-            tell(answer, told);
+            reply(answer, told);
         }
         AdminQuery::Resolve { resolution, answer } => {
             let told = resolve(&live, &resolution, || !answer.is_closed()).await;
-            tell(answer, told);
+            reply(answer, told);
         }
     }
 }
 
 fn refuse(question: AdminQuery) {
     match question {
-        AdminQuery::QueueEntries { answer, .. } => tell(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Record { answer, .. } => tell(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Break { answer, .. } => tell(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Members { answer } => tell(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Published { answer } => tell(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::MemberNames { answer } => tell(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::LocateMember { answer, .. } => tell(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Operations { answer } => tell(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Resolve { answer, .. } => tell(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::QueueEntries { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Record { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Break { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Members { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Published { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::MemberNames { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::LocateMember { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Operations { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Resolve { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
     }
 }
 
-async fn published<L: ZkClient>(live: &ActiveSession<L>) -> Result<PublishedPlans, AdminQueryError> {
-    let found = judged::fleet(live).await?;
+async fn published_plans<L: ZkClient>(live: &ActiveSession<L>) -> Result<PublishedPlans, AdminQueryError> {
+    let found = judged::published_plans(live).await?;
     let (ours, others, same) = found.ok_or(AdminQueryError::Fault("nothing is published here".to_owned()))?;
     Ok(PublishedPlans { ours, same, others })
 }
 
 async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Vec<String>, AdminQueryError> {
-    match live.link.children(path).await {
+    match live.client.children(path).await {
         Ok(children) => Ok(children),
         Err(ZkError::NoNode) => Ok(Vec::new()),
         Err(fault) => Err(fault.into()),
     }
 }
 
-async fn line<L: ZkClient>(
+async fn queue_entries<L: ZkClient>(
     live: &ActiveSession<L>,
     key: &ResourceKey,
     site: &LockSite,
 ) -> Result<Vec<LineEntry>, AdminQueryError> {
-    let QueueView { order, parent, shared } = QueueView::of(&live.paths, key, site);
+    let QueueView { order, parent, shared } = QueueView::new(&live.paths, key, site);
     let all = children(live, &parent).await?;
-    let mut nodes: Vec<String> = all.iter().filter(|name| order.contender(name).is_some()).cloned().collect();
-    nodes.sort_by_key(|name| order.contender(name).map(|one| one.sequence));
+    let mut nodes: Vec<String> =
+        all.iter().filter(|name| order.parse_contender(name).is_some()).cloned().collect();
+    nodes.sort_by_key(|name| order.parse_contender(name).map(|one| one.sequence));
     nodes.truncate(MAX_ENTRIES);
     let members = children(live, &live.paths.members()).await?;
     let paths: Vec<String> = nodes.iter().map(|name| format!("{parent}/{name}")).collect();
-    let seen = join_all(paths.iter().map(|path| live.link.seen(path))).await;
+    let seen = join_all(paths.iter().map(|path| live.client.stat(path))).await;
     let mut line = Vec::new();
     for (name, seen) in nodes.iter().zip(seen) {
-        let (Some(seen), Some(contender)) = (seen?, order.contender(name)) else { continue };
+        let (Some(seen), Some(contender)) = (seen?, order.parse_contender(name)) else { continue };
         let rank = order.rank(&nodes, name);
         let session = format!("{:016x}", seen.owner);
-        let gateway = gateway_among(&members, &session);
+        let gateway = find_gateway(&members, &session);
         line.push(LineEntry {
             node: name.clone(),
             mode: contender.mode,
-            program: program(order, &contender, gateway.is_some()),
+            program: contender_program(order, &contender, gateway.is_some()),
             gateway,
             number: epoch(live.base, seen.czxid).ok(),
             holds: rank == Rank::First,
@@ -155,14 +167,14 @@ async fn line<L: ZkClient>(
         });
     }
     match shared {
-        Some(path) => shared_node::settle(live, path, &members, line).await,
-        None => permit_line::settle(live, &parent, &all, line).await,
+        Some(path) => shared_node::add_owner(live, path, &members, line).await,
+        None => permit_line::add_permits(live, &parent, &all, line).await,
     }
 }
 
 /// In such a line our nodes are named as the other programs name theirs. So a registered session tells which ones are
 /// ours.
-fn program(order: NodeLayout, contender: &Contender<'_>, registered: bool) -> Program {
+fn contender_program(order: NodeLayout, contender: &Contender<'_>, registered: bool) -> Program {
     match order {
         _ if registered => Program::Fencegate,
         _ if contender.guid.is_none() => Program::Unknown,
@@ -179,10 +191,10 @@ async fn remove_holder<L: ZkClient>(
     holder: &str,
     still_meant: impl Fn() -> bool,
 ) -> Result<BreakOutcome, AdminQueryError> {
-    let QueueView { order, parent, shared } = QueueView::of(&live.paths, key, site);
-    live.link.sync(&parent).await?;
+    let QueueView { order, parent, shared } = QueueView::new(&live.paths, key, site);
+    live.client.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
-    let permits = order.contender(holder).is_some_and(|one| one.permits.is_some());
+    let permits = order.parse_contender(holder).is_some_and(|one| one.permits.is_some());
     let first = order.rank(&nodes, holder) == Rank::First;
     if !first && !permits && shared.is_none() {
         return Ok(BreakOutcome::NotHolding);
@@ -193,10 +205,10 @@ async fn remove_holder<L: ZkClient>(
     }
     let place = format!("{parent}/{holder}");
     match shared {
-        None if permits => permit_line::remove(live, &parent, holder).await,
-        None => BreakOutcome::of(live.link.delete(&place).await),
-        Some(path) if first => shared_node::remove_ours(live, &place, path).await,
-        Some(path) => shared_node::remove_theirs(live, holder, path).await,
+        None if permits => permit_line::remove_holder(live, &parent, holder).await,
+        None => BreakOutcome::from_removal(live.client.delete(&place).await),
+        Some(path) if first => shared_node::remove_own(live, &place, path).await,
+        Some(path) => shared_node::remove_foreign(live, holder, path).await,
     }
 }
 
@@ -209,9 +221,9 @@ struct QueueView<'s> {
 }
 
 impl<'s> QueueView<'s> {
-    fn of(paths: &Paths, key: &ResourceKey, site: &'s LockSite) -> Self {
-        match (NodeLayout::of(site), site) {
-            (Some(order), _) => Self { order, parent: paths.of_lock(key, site), shared: None },
+    fn new(paths: &Paths, key: &ResourceKey, site: &'s LockSite) -> Self {
+        match (NodeLayout::for_site(site), site) {
+            (Some(order), _) => Self { order, parent: paths.lock_parent(key, site), shared: None },
             // Only ours stand in this line.
             (None, LockSite::Foreign { path, .. }) => {
                 Self { order: NodeLayout::Native, parent: paths.lock(key), shared: Some(path) }
@@ -223,15 +235,17 @@ impl<'s> QueueView<'s> {
     }
 }
 
-async fn members<L: ZkClient>(live: &ActiveSession<L>) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
+async fn registered_gateways<L: ZkClient>(
+    live: &ActiveSession<L>,
+) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
     let parent = live.paths.members();
     let mut names = children(live, &parent).await?;
     names.sort_unstable();
     names.truncate(MAX_ENTRIES);
     let paths: Vec<String> = names.iter().map(|name| format!("{parent}/{name}")).collect();
-    let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
+    let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
     let newest = read.iter().flatten().map(|(_, seen)| seen.modified).max().unwrap_or_default();
-    let proves = u64::try_from(live.rhythm().proves().as_millis()).unwrap_or(u64::MAX);
+    let proves = u64::try_from(live.heartbeat_schedule().proof_duration().as_millis()).unwrap_or(u64::MAX);
     let registered = names.iter().zip(read).filter_map(|(name, read)| {
         let (data, seen) = match read {
             // The session has gone since the list, or this was the probe of a heartbeat.
@@ -262,7 +276,7 @@ async fn members<L: ZkClient>(live: &ActiveSession<L>) -> Result<Vec<RegisteredG
 
 const SESSION_DIGITS: usize = 16;
 
-async fn holder<L: ZkClient>(
+async fn locate_member<L: ZkClient>(
     live: &ActiveSession<L>,
     member: &str,
 ) -> Result<MemberLocation, AdminQueryError> {
@@ -273,7 +287,7 @@ async fn holder<L: ZkClient>(
     if member.contains('/') {
         return Ok(MemberLocation::Gone);
     }
-    let data = match live.link.data(&format!("{}/{member}", live.paths.members())).await {
+    let data = match live.client.data(&format!("{}/{member}", live.paths.members())).await {
         Ok((data, _)) => data,
         Err(ZkError::NoNode) => return Ok(MemberLocation::Gone),
         Err(fault) => return Err(fault.into()),
@@ -281,17 +295,17 @@ async fn holder<L: ZkClient>(
     let said = serde_json::from_slice::<MemberRecord>(&data).ok();
     let Some(reach) = said.and_then(|member| member.peer) else { return Ok(MemberLocation::Unreachable) };
     // A pass belongs to a process, so it is the same for all its sessions.
-    if live.reach.as_ref().is_some_and(|ours| ours.pass == reach.pass) {
+    if live.peer_endpoint.as_ref().is_some_and(|ours| ours.pass == reach.pass) {
         return Ok(MemberLocation::Here);
     }
-    let (gateway, address) = (gateway_of(member).into(), reach.address.into());
-    Ok(MemberLocation::Elsewhere(HolderRoute { gateway, member: member.into(), address, pass: reach.pass }))
+    let (gateway, address) = (gateway_name(member).into(), reach.address.into());
+    Ok(MemberLocation::Elsewhere(HolderRoute { gateway, member: member.into(), address, secret: reach.pass }))
 }
 
-async fn operations<L: ZkClient>(
+async fn unresolved_operations<L: ZkClient>(
     live: &ActiveSession<L>,
 ) -> Result<Vec<UnresolvedOperation>, AdminQueryError> {
-    let found = unresolved::all(&live.link, &live.paths, live.base).await;
+    let found = unresolved::list_unresolved(&live.client, &live.paths, live.base).await;
     let mut found = found.map_err(|trouble| AdminQueryError::Fault(trouble.to_string()))?;
     found.truncate(MAX_ENTRIES);
     Ok(found)
@@ -303,7 +317,7 @@ async fn resolve<L: ZkClient>(
     still_meant: impl Fn() -> bool,
 ) -> Result<ResolveOutcome, AdminQueryError> {
     let ResolveRequest { reference, done, force, within } = resolution;
-    let found = match unresolved::one(&live.link, &live.paths, live.base, reference).await {
+    let found = match unresolved::find_unresolved(&live.client, &live.paths, live.base, reference).await {
         Ok(found) => found,
         Err(
             trouble @ (unresolved::ResolveOperationError::NotFound(_)
@@ -313,13 +327,13 @@ async fn resolve<L: ZkClient>(
         }
         Err(trouble) => return Err(AdminQueryError::Fault(trouble.to_string())),
     };
-    if !force && let Err(trouble) = found.may_be_resolved(*done, *within) {
+    if !force && let Err(trouble) = found.check_resolvable(*done, *within) {
         return Ok(ResolveOutcome::MayRun(trouble.to_string()));
     }
     if !still_meant() {
         return Err(AdminQueryError::Timeout(QUERY_TIMEOUT));
     }
-    match found.resolve(&live.link, *done).await {
+    match found.resolve(&live.client, *done).await {
         Ok(()) => Ok(ResolveOutcome::Written),
         Err(unresolved::ResolveOperationError::Write { source: MultiError { fault, .. }, .. }) => {
             Err(match fault {

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 
 use super::shared_node;
 use crate::recipe::{
-    layout::{NodeLayout, QueuePosition, named_for},
+    layout::{NodeLayout, QueuePosition, permit_node_name},
     saying,
 };
 use crate::session::{
@@ -16,16 +16,17 @@ use crate::session::{
 use crate::tenures::question::{AdminQueryError, BreakOutcome, LineEntry};
 
 /// Adds the permits that contenders hold to the line. `children`: all nodes below `parent`.
-pub(super) async fn settle<L: ZkClient>(
+pub(super) async fn add_permits<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     children: &[String],
     mut line: Vec<LineEntry>,
 ) -> Result<Vec<LineEntry>, AdminQueryError> {
-    let stand = |one: &LineEntry| NodeLayout::Native.contender(&one.node).and_then(|found| found.permits);
+    let stand =
+        |one: &LineEntry| NodeLayout::Native.parse_contender(&one.node).and_then(|found| found.permits);
     let looks = line.iter().map(|one| async {
         match stand(one) {
-            Some(_) => held(live, parent, &one.node).await.map(Some),
+            Some(_) => held_permit(live, parent, &one.node).await.map(Some),
             None => Ok(None),
         }
     });
@@ -36,7 +37,7 @@ pub(super) async fn settle<L: ZkClient>(
         one.number = held.and_then(|(_, seen)| epoch(live.base, seen.czxid).ok());
         one.permit = held.map(|(permit, _)| permit);
         one.holds = held.is_some();
-        one.behind = match QueuePosition::of(permits, children, &one.node) {
+        one.behind = match QueuePosition::compute(permits, children, &one.node) {
             QueuePosition::Behind(before) if held.is_none() => Some(before.to_owned()),
             _ => None,
         };
@@ -45,25 +46,26 @@ pub(super) async fn settle<L: ZkClient>(
 }
 
 /// The permit that this contender holds, with the permit's node.
-async fn held<L: ZkClient>(
+async fn held_permit<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     name: &str,
 ) -> Result<Option<(Permit, NodeStat)>, AdminQueryError> {
-    let Some((says, place)) = read(live, &format!("{parent}/{name}")).await? else { return Ok(None) };
+    let Some((says, place)) = read_node(live, &format!("{parent}/{name}")).await? else { return Ok(None) };
     let permit = std::str::from_utf8(&says).ok().and_then(Permit::parse);
     let Some(permit) = permit else { return Ok(None) };
-    let node = read(live, &format!("{parent}/{}", named_for(permit))).await?;
-    let ours = |(says, seen): &(Vec<u8>, NodeStat)| saying::is_of(says, name) && seen.owner == place.owner;
+    let node = read_node(live, &format!("{parent}/{}", permit_node_name(permit))).await?;
+    let ours =
+        |(says, seen): &(Vec<u8>, NodeStat)| saying::is_made_by(says, name) && seen.owner == place.owner;
     Ok(node.filter(ours).map(|(_, seen)| (permit, seen)))
 }
 
 /// `None` if the node has gone.
-async fn read<L: ZkClient>(
+async fn read_node<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,
 ) -> Result<Option<(Vec<u8>, NodeStat)>, AdminQueryError> {
-    match live.link.data(path).await {
+    match live.client.data(path).await {
         Ok(read) => Ok(Some(read)),
         Err(ZkError::NoNode) => Ok(None),
         Err(fault) => Err(fault.into()),
@@ -71,15 +73,15 @@ async fn read<L: ZkClient>(
 }
 
 /// Removes a holder's place in line and its permit: both or neither.
-pub(super) async fn remove<L: ZkClient>(
+pub(super) async fn remove_holder<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     name: &str,
 ) -> Result<BreakOutcome, AdminQueryError> {
-    match held(live, parent, name).await? {
+    match held_permit(live, parent, name).await? {
         Some((permit, _)) => {
-            let node = format!("{parent}/{}", named_for(permit));
-            shared_node::remove_ours(live, &format!("{parent}/{name}"), &node).await
+            let node = format!("{parent}/{}", permit_node_name(permit));
+            shared_node::remove_own(live, &format!("{parent}/{name}"), &node).await
         }
         None => Ok(BreakOutcome::NotHolding),
     }

@@ -5,13 +5,13 @@ use crate::session::{
     epoch::epoch,
     link::{MultiOp, NodeStat, ZkClient, ZkError},
     live::ActiveSession,
-    member::gateway_among,
+    member::find_gateway,
 };
 use crate::tenures::question::{AdminQueryError, BreakOutcome, LineEntry, Program};
 use fencegate_policies::plan::Mode;
 
 /// Puts the owner of the node in front of our own line.
-pub(super) async fn settle<L: ZkClient>(
+pub(super) async fn add_owner<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,
     members: &[String],
@@ -21,24 +21,24 @@ pub(super) async fn settle<L: ZkClient>(
         // Tokens are made of the czxid of the exclusive node, so a place in line has none.
         (one.number, one.holds) = (None, false);
     }
-    let (says, seen) = match live.link.data(path).await {
+    let (says, seen) = match live.client.data(path).await {
         Ok(read) => read,
         // The node was given back, and the next one is about to be made.
         Err(ZkError::NoNode) => return Ok(line),
         Err(fault) => return Err(fault.into()),
     };
-    let (session, number) = (session(seen), epoch(live.base, seen.czxid).ok());
-    let ours = saying::attempt(&says).is_some();
+    let (session, number) = (format_session(seen), epoch(live.base, seen.czxid).ok());
+    let ours = saying::parse_attempt(&says).is_some();
     match line.first_mut() {
-        Some(first) if first.session == session && saying::is_of(&says, &first.node) => {
+        Some(first) if first.session == session && saying::is_made_by(&says, &first.node) => {
             (first.number, first.holds) = (number, true);
         }
         first => {
-            let node = name(seen);
+            let node = node_label(seen);
             if let Some(first) = first {
                 first.behind = Some(node.clone());
             }
-            let gateway = gateway_among(members, &session);
+            let gateway = find_gateway(members, &session);
             let program = if ours || gateway.is_some() { Program::Fencegate } else { Program::Unknown };
             let (mode, behind, permit) = (Mode::Exclusive, None, None);
             let (holds, made_ms) = (true, Some(seen.created));
@@ -50,46 +50,46 @@ pub(super) async fn settle<L: ZkClient>(
     Ok(line)
 }
 
-fn session(seen: NodeStat) -> String {
+fn format_session(seen: NodeStat) -> String {
     format!("{:016x}", seen.owner)
 }
 
 /// A name for this one life of the node. The path would not do: it is the same for every holder, and it tells the key.
-fn name(seen: NodeStat) -> String {
+fn node_label(seen: NodeStat) -> String {
     format!("node@{:x}", seen.czxid)
 }
 
 /// Removes our first place in line and the node that it has made: both or neither.
-pub(super) async fn remove_ours<L: ZkClient>(
+pub(super) async fn remove_own<L: ZkClient>(
     live: &ActiveSession<L>,
     place: &str,
     path: &str,
 ) -> Result<BreakOutcome, AdminQueryError> {
-    let (first, node) = (live.link.seen(place), live.link.data(path));
+    let (first, node) = (live.client.stat(place), live.client.data(path));
     let (Some(first), Ok((says, seen))) = (first.await?, node.await) else {
         return Ok(BreakOutcome::NotHolding);
     };
     let name = place.rsplit('/').next().unwrap_or_default();
-    if first.owner != seen.owner || !saying::is_of(&says, name) {
+    if first.owner != seen.owner || !saying::is_made_by(&says, name) {
         return Ok(BreakOutcome::NotHolding);
     }
     let steps = [
         MultiOp::Delete { path: place, version: None },
         MultiOp::Delete { path, version: Some(seen.version) },
     ];
-    BreakOutcome::of(live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
+    BreakOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }
 
 /// Removes another program's node, if it is still the one that [`settle`] has named so.
-pub(super) async fn remove_theirs<L: ZkClient>(
+pub(super) async fn remove_foreign<L: ZkClient>(
     live: &ActiveSession<L>,
     named: &str,
     path: &str,
 ) -> Result<BreakOutcome, AdminQueryError> {
-    let seen = match live.link.seen(path).await? {
-        Some(seen) if name(seen) == named => seen,
+    let seen = match live.client.stat(path).await? {
+        Some(seen) if node_label(seen) == named => seen,
         _ => return Ok(BreakOutcome::NotHolding),
     };
     let steps = [MultiOp::Delete { path, version: Some(seen.version) }];
-    BreakOutcome::of(live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
+    BreakOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }

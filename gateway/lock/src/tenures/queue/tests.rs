@@ -83,7 +83,7 @@ impl QueueModel {
         BootInstant::from_nanos(self.now)
     }
 
-    fn started(&mut self, mode: Mode, started: StartedRequest<u64>) {
+    fn record_start(&mut self, mode: Mode, started: StartedRequest<u64>) {
         let at = (started.credentials, started.number);
         assert_eq!(at.0, self.epoch, "only the tenure of the moment starts anything");
         assert!(at > self.last, "tokens grow: {at:?} after {:?}", self.last);
@@ -107,15 +107,15 @@ impl QueueModel {
             QueueEvent::Leave(which) => {
                 if let Some((id, _)) = self.waiting.remove(which) {
                     self.gone.push(id);
-                    self.queue.forget(|caller| *caller == id);
+                    self.queue.remove_gone(|caller| *caller == id);
                 }
             }
             QueueEvent::Contended => {
-                self.queue.contended(self.now());
+                self.queue.mark_contended(self.now());
                 self.note_contention();
             }
             QueueEvent::Uncontended => {
-                self.queue.uncontended();
+                self.queue.clear_contended();
                 self.contended_after = None;
             }
             QueueEvent::SentOn => {
@@ -133,7 +133,7 @@ impl QueueModel {
             }
         }
         assert_eq!(self.queue.in_flight() as usize, self.in_flight.len());
-        assert_eq!(self.queue.waiting(), self.waiting.len());
+        assert_eq!(self.queue.waiting_count(), self.waiting.len());
     }
 
     fn note_contention(&mut self) {
@@ -148,7 +148,7 @@ impl QueueModel {
         match self.queue.arrive(mode, patience, self.now(), |_| proven, || id) {
             ArrivalOutcome::Start(started) => {
                 assert!(!overtakes, "nobody overtakes");
-                self.started(mode, started);
+                self.record_start(mode, started);
             }
             ArrivalOutcome::Wait { attend } => {
                 assert!(!attend || self.waiting.is_empty(), "only the first one to wait calls for somebody");
@@ -185,7 +185,7 @@ impl QueueModel {
             self.queue.close(EndCause::Retired);
             self.closed = true;
         }
-        self.queue.ended(first, self.now());
+        self.queue.finish(first, self.now());
         self.start_waiting();
     }
 
@@ -194,14 +194,14 @@ impl QueueModel {
         while let Some((id, started)) = self.queue.start_next(self.now(), |_| proven) {
             let (first, mode) = self.waiting.pop_front().expect("only who waits is started");
             assert_eq!(id, first, "in the order of arrival");
-            self.started(mode, started);
+            self.record_start(mode, started);
         }
     }
 
     /// As the key's task does: gives the tenure up when it is due, and gets another one when somebody waits.
     fn look(&mut self) {
         let before = self.queue.credentials().is_some();
-        let due = self.queue.due(self.now());
+        let due = self.queue.next_action(self.now());
         if self
             .waiting
             .front()
@@ -218,11 +218,11 @@ impl QueueModel {
             );
         }
         if self.queue.credentials().is_none()
-            && let Some((mode, _)) = self.queue.wanted()
+            && let Some((mode, _)) = self.queue.head()
         {
             self.epoch += 1;
             (self.closed, self.contended_after) = (false, None);
-            self.queue.granted(self.epoch, mode, RULES, self.reached, self.now());
+            self.queue.set_grant(self.epoch, mode, RULES, self.reached, self.now());
             self.start_waiting();
         }
     }
@@ -243,7 +243,7 @@ impl QueueModel {
         self.now += RULES.linger.as_nanos() as u64;
         self.look();
         assert!(self.queue.credentials().is_none(), "an idle tenure ends after its linger");
-        assert!(self.queue.leave());
+        assert!(self.queue.try_detach());
     }
 }
 
@@ -271,9 +271,9 @@ fn a_warm_key_is_handed_over_without_anybody_else() {
         queue.arrive(Mode::Exclusive, WaitLimit::QueueBehind(1), now, |_| true, || ()),
         ArrivalOutcome::Wait { attend: true }
     );
-    queue.granted(7, Mode::Exclusive, RULES, false, now);
+    queue.set_grant(7, Mode::Exclusive, RULES, false, now);
     let (_, first) = queue.start_next(now, |_| true).expect("granted");
-    queue.ended(first.number, now);
+    queue.finish(first.number, now);
     let second = queue.start_free(Mode::Exclusive, now, |_| true).expect("warm");
     assert_eq!((first.number, second.number, second.credentials), (1, 2, 7));
 }
@@ -286,22 +286,22 @@ fn a_reader_behind_a_waiting_writer_does_not_overtake() {
         queue.arrive(mode, WaitLimit::QueueBehind(8), now, |_| true, || id)
     };
     arrive(&mut queue, Mode::Shared, 1);
-    queue.granted(1, Mode::Shared, RULES, false, now);
+    queue.set_grant(1, Mode::Shared, RULES, false, now);
     queue.start_next(now, |_| true).expect("the first reader");
     assert_eq!(arrive(&mut queue, Mode::Exclusive, 2), ArrivalOutcome::Wait { attend: false });
     assert_eq!(arrive(&mut queue, Mode::Shared, 3), ArrivalOutcome::Wait { attend: false });
-    queue.ended(1, now);
+    queue.finish(1, now);
     assert!(queue.start_next(now, |_| true).is_none(), "the writer needs another node");
-    assert_eq!(queue.due(now), TenureAction::End);
+    assert_eq!(queue.next_action(now), TenureAction::End);
 }
 
 /// A tenure under which one request was served.
 fn idle(reached: bool, now: BootInstant) -> Queue<(), u64> {
     let mut queue: Queue<(), u64> = Queue::default();
     queue.arrive(Mode::Exclusive, WaitLimit::QueueBehind(1), now, |_| true, || ());
-    queue.granted(7, Mode::Exclusive, RULES, reached, now);
+    queue.set_grant(7, Mode::Exclusive, RULES, reached, now);
     queue.start_next(now, |_| true).expect("granted");
-    queue.ended(1, now);
+    queue.finish(1, now);
     queue
 }
 
@@ -309,15 +309,15 @@ fn idle(reached: bool, now: BootInstant) -> Queue<(), u64> {
 fn an_idle_tenure_ends_at_once_for_who_waits_elsewhere_but_not_for_who_only_looks() {
     let now = BootInstant::from_nanos(0);
     let mut waited_for = idle(false, now);
-    waited_for.contended(now);
-    assert_eq!(waited_for.due(now), TenureAction::End);
+    waited_for.mark_contended(now);
+    assert_eq!(waited_for.next_action(now), TenureAction::End);
     let mut reached = idle(true, now);
-    reached.contended(now);
-    assert_eq!(reached.due(now), TenureAction::Keep(GRACE));
-    assert_eq!(reached.due(now + GRACE), TenureAction::End, "it waits indeed");
-    reached.uncontended();
-    assert!(matches!(reached.due(now + GRACE), TenureAction::Keep(_)), "it has gone again");
-    reached.contended(now + GRACE);
-    reached.waited_for();
-    assert_eq!(reached.due(now + GRACE), TenureAction::End, "readers are not sent on");
+    reached.mark_contended(now);
+    assert_eq!(reached.next_action(now), TenureAction::Keep(GRACE));
+    assert_eq!(reached.next_action(now + GRACE), TenureAction::End, "it waits indeed");
+    reached.clear_contended();
+    assert!(matches!(reached.next_action(now + GRACE), TenureAction::Keep(_)), "it has gone again");
+    reached.mark_contended(now + GRACE);
+    reached.end_grace();
+    assert_eq!(reached.next_action(now + GRACE), TenureAction::End, "readers are not sent on");
 }

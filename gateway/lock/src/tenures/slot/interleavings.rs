@@ -8,15 +8,15 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::{Caching, LockSite, Mode};
-use fencegate_process::clock::Boot;
+use fencegate_policies::plan::{CachedHold, LockSite, Mode};
+use fencegate_process::clock::BootInstant;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use super::{table::Table, *};
+use super::{table::KeyTable, *};
 use crate::{
-    not_granted::NotGranted,
-    reach::Way,
-    session::{evidence::Evidence, proof::Proof},
+    not_granted::GrantError,
+    reach::HolderRoute,
+    session::{evidence::LockValidity, proof::SessionDeadline},
 };
 use shuttle::rand::Rng;
 
@@ -32,12 +32,12 @@ fn explore(history: impl Fn() + Send + Sync + 'static) {
 struct Still;
 
 impl fencegate_process::clock::Clock for Still {
-    fn now(&self) -> Boot {
-        Boot::from_nanos(1000)
+    fn now(&self) -> BootInstant {
+        BootInstant::from_nanos(1000)
     }
 }
 
-const RULES: Caching = Caching {
+const RULES: CachedHold = CachedHold {
     linger: Duration::ZERO,
     max_local: 2,
     max_hold: Duration::from_secs(1),
@@ -48,29 +48,32 @@ fn key() -> ResourceKey {
     fencegate_policies::key::KeyTemplate::parse("one").expect("a template").expand(&()).expect("a key")
 }
 
-fn grant(epoch: u64) -> (Grant, Arc<Proof>) {
-    let proof = Arc::new(Proof::until(1, Boot::from_nanos(2000)));
-    let evidence = Arc::new(Evidence::of(proof.clone()));
-    (Grant { epoch, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false }, proof)
+fn grant(epoch: u64) -> (Grant, Arc<SessionDeadline>) {
+    let proof = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(2000)));
+    let evidence = Arc::new(LockValidity::new(proof.clone()));
+    (
+        Grant { epoch, sequence: 0, permit: None, validity: evidence, nodes: [].into(), contended: false },
+        proof,
+    )
 }
 
-fn wants(waits: Waits, route: &Arc<str>) -> Wants<'_> {
-    let (mode, patience) = (Mode::Exclusive, Patience::Behind(100));
-    Wants { mode, rules: RULES, patience, waits, delay: None, route }
+fn wants(waits: WaitPlace, route: &Arc<str>) -> LocalRequest<'_> {
+    let (mode, patience) = (Mode::Exclusive, WaitLimit::QueueBehind(100));
+    LocalRequest { mode, rules: RULES, patience, waits, delay: None, route }
 }
 
 /// One request: it waits for its turn, works alone, and ends; or it is told once to go to another gateway. True if it
 /// was served here.
-fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, last: &Plain) -> bool {
+fn request(table: &KeyTable, key: &ResourceKey, waits: WaitPlace, at_work: &AtomicU32, last: &Plain) -> bool {
     let tenure = match table.enter(key, &LockSite::Native, wants(waits, &"pay".into())) {
-        Entered::Started(tenure) => tenure,
-        Entered::NotHere if waits == Waits::AtHolder => return false,
-        Entered::Waiting { mut answer, place, .. } => {
+        EnterOutcome::Started(tenure) => tenure,
+        EnterOutcome::NotHolder if waits == WaitPlace::AtHolder => return false,
+        EnterOutcome::Waiting { mut answer, place, .. } => {
             let tenure = loop {
                 match answer.try_recv() {
                     Ok(Ok(tenure)) => break tenure,
-                    Ok(Err(NotGranted::Elsewhere(_))) if waits == Waits::Anywhere => return false,
-                    Ok(Err(NotGranted::NotHolder)) if waits == Waits::AtHolder => return false,
+                    Ok(Err(GrantError::Elsewhere(_))) if waits == WaitPlace::Anywhere => return false,
+                    Ok(Err(GrantError::NotHolder)) if waits == WaitPlace::AtHolder => return false,
                     Ok(Err(why)) => panic!("nobody is refused: {why}"),
                     Err(TryRecvError::Empty) => shuttle::thread::yield_now(),
                     Err(TryRecvError::Closed) => panic!("nobody is forgotten"),
@@ -79,7 +82,7 @@ fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, 
             drop(place);
             tenure
         }
-        Entered::Full | Entered::Busy | Entered::NotHere => panic!("there is room"),
+        EnterOutcome::QueueFull | EnterOutcome::Busy | EnterOutcome::NotHolder => panic!("there is room"),
     };
     let token = tenure.dispatch().expect("a dispatch").token;
     assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
@@ -88,18 +91,18 @@ fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, 
     assert!(last.swap(order, Ordering::SeqCst) < order, "tokens grow");
     shuttle::thread::yield_now();
     at_work.fetch_sub(1, Ordering::SeqCst);
-    tenure.known();
+    tenure.mark_settled();
     true
 }
 
 /// Plays the task of the key: grants, contention from elsewhere, the end of each tenure.
-fn attend(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
+fn attend(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
     let mut epoch = 0;
-    while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {
-        if let Some(wanted) = slot.wanted() {
+    while served.load(Ordering::SeqCst) < requests || slot.head_request().is_some() {
+        if let Some(wanted) = slot.head_request() {
             epoch += 1;
-            slot.granted(grant(epoch).0, wanted);
-            slot.contended(false);
+            slot.set_granted(grant(epoch).0, wanted);
+            slot.mark_contended(false);
         }
         while !slot.take_if_due(|_| {}) {
             slot.start_waiting();
@@ -107,14 +110,14 @@ fn attend(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
         }
         shuttle::thread::yield_now();
     }
-    assert!(table.leave(slot), "nothing is left");
+    assert!(table.remove_if_idle(slot), "nothing is left");
 }
 
 #[test]
 fn requests_are_served_one_at_a_time_with_growing_tokens() {
     explore(|| {
         const REQUESTS: u32 = 3;
-        let table = Arc::new(Table::new(Arc::new(Still)));
+        let table = Arc::new(KeyTable::new(Arc::new(Still)));
         let (at_work, served, last) =
             (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
         let threads: Vec<_> = (0..REQUESTS)
@@ -122,7 +125,7 @@ fn requests_are_served_one_at_a_time_with_growing_tokens() {
                 let (table, at_work, served, last) =
                     (table.clone(), at_work.clone(), served.clone(), last.clone());
                 shuttle::thread::spawn(move || {
-                    assert!(request(&table, &key(), Waits::Here, &at_work, &last));
+                    assert!(request(&table, &key(), WaitPlace::Here, &at_work, &last));
                     served.fetch_add(1, Ordering::SeqCst);
                 })
             })
@@ -142,36 +145,38 @@ fn requests_are_served_one_at_a_time_with_growing_tokens() {
 }
 
 /// The same task, but now and then another gateway is before it.
-fn attend_behind(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
-    let pass = crate::pass::Pass::new(&fencegate_process::randomness::SystemRandomness);
+fn attend_behind(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
+    let pass = crate::pass::PeerSecret::new(&fencegate_process::randomness::SystemRandomness);
     let (member, address) = ("gw-2-02".into(), "gw-2:9910".into());
-    let way = Way { gateway: "gw-2".into(), member, address, pass };
+    let way = HolderRoute { gateway: "gw-2".into(), member, address, secret: pass };
     let mut epoch = 0;
-    while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {
-        let Some(wanted) = slot.wanted() else {
+    while served.load(Ordering::SeqCst) < requests || slot.head_request().is_some() {
+        let Some(wanted) = slot.head_request() else {
             shuttle::thread::yield_now();
             continue;
         };
         let behind = shuttle::rand::thread_rng().gen_bool(0.5);
-        let gone =
-            behind && (slot.is_behind().is_err() || (slot.asks_the_way() && slot.send_on(&way).is_err()));
-        if !gone && slot.wanted().is_some() {
+        let gone = behind
+            && (slot.report_holder_ahead().is_err()
+                || (slot.take_route_request() && slot.forward(&way).is_err()));
+        if !gone && slot.head_request().is_some() {
             epoch += 1;
-            slot.granted(grant(epoch).0, wanted);
+            slot.set_granted(grant(epoch).0, wanted);
             while !slot.take_if_due(|_| {}) {
                 slot.start_waiting();
                 shuttle::thread::yield_now();
             }
         }
     }
-    assert!(table.leave(slot), "nothing is left");
+    assert!(table.remove_if_idle(slot), "nothing is left");
 }
 
 #[test]
 fn who_is_sent_on_is_not_served_here_and_nobody_is_forgotten() {
     explore(|| {
-        const KINDS: [Waits; 4] = [Waits::Here, Waits::Anywhere, Waits::AtHolder, Waits::Anywhere];
-        let table = Arc::new(Table::new(Arc::new(Still)));
+        const KINDS: [WaitPlace; 4] =
+            [WaitPlace::Here, WaitPlace::Anywhere, WaitPlace::AtHolder, WaitPlace::Anywhere];
+        let table = Arc::new(KeyTable::new(Arc::new(Still)));
         let (at_work, served, last) =
             (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
         let threads = KINDS.map(|waits| {
@@ -179,7 +184,7 @@ fn who_is_sent_on_is_not_served_here_and_nobody_is_forgotten() {
                 (table.clone(), at_work.clone(), served.clone(), last.clone());
             shuttle::thread::spawn(move || {
                 let here = request(&table, &key(), waits, &at_work, &last);
-                assert!(here || waits != Waits::Here, "it waits here");
+                assert!(here || waits != WaitPlace::Here, "it waits here");
                 served.fetch_add(1, Ordering::SeqCst);
             })
         });
@@ -203,20 +208,20 @@ fn a_proof_that_was_revoked_never_holds_again_whatever_beats_come() {
         let (beating, revoking) = (proof.clone(), proof.clone());
         let beats = shuttle::thread::spawn(move || {
             for to in [3000, 2500, 4000] {
-                beating.extend(Boot::from_nanos(to));
+                beating.extend(BootInstant::from_nanos(to));
             }
         });
         let end = shuttle::thread::spawn(move || revoking.revoke());
         let (mut held, mut lost) = (false, false);
         for _ in 0..4 {
-            let holds = proof.holds(Boot::from_nanos(1500));
+            let holds = proof.is_valid_at(BootInstant::from_nanos(1500));
             assert!(!(lost && holds), "lost, and back");
             lost |= !holds;
             held |= holds;
         }
         beats.join().expect("beats");
         end.join().expect("end");
-        assert!(proof.is_revoked() && !proof.holds(Boot::from_nanos(1)), "held before: {held}");
+        assert!(proof.is_revoked() && !proof.is_valid_at(BootInstant::from_nanos(1)), "held before: {held}");
     });
 }
 
@@ -226,7 +231,7 @@ fn a_proof_that_was_revoked_never_holds_again_whatever_beats_come() {
 fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
     explore(|| {
         const REQUESTS: u32 = 2;
-        let table = Arc::new(Table::new(Arc::new(Still)));
+        let table = Arc::new(KeyTable::new(Arc::new(Still)));
         // The transactions of ZooKeeper, and how far they had come at the last change.
         let (epochs, floor) = (Arc::new(Plain::new(1)), Arc::<Plain>::default());
         let served = Arc::<AtomicU32>::default();
@@ -244,22 +249,23 @@ fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
             let (table, floor, served) = (table.clone(), floor.clone(), served.clone());
             shuttle::thread::spawn(move || {
                 let opened = floor.load(Ordering::SeqCst);
-                let tenure = match table.enter(&key(), &LockSite::Native, wants(Waits::Here, &"pay".into())) {
-                    Entered::Started(tenure) => tenure,
-                    Entered::Waiting { mut answer, place, .. } => loop {
-                        match answer.try_recv() {
-                            Ok(answer) => {
-                                drop(place);
-                                break answer.expect("nobody is refused");
+                let tenure =
+                    match table.enter(&key(), &LockSite::Native, wants(WaitPlace::Here, &"pay".into())) {
+                        EnterOutcome::Started(tenure) => tenure,
+                        EnterOutcome::Waiting { mut answer, place, .. } => loop {
+                            match answer.try_recv() {
+                                Ok(answer) => {
+                                    drop(place);
+                                    break answer.expect("nobody is refused");
+                                }
+                                Err(_) => shuttle::thread::yield_now(),
                             }
-                            Err(_) => shuttle::thread::yield_now(),
-                        }
-                    },
-                    _ => panic!("there is room"),
-                };
+                        },
+                        _ => panic!("there is room"),
+                    };
                 let token = tenure.dispatch().expect("a dispatch").token;
                 assert!(token.number() > opened, "{token} after {opened}");
-                tenure.known();
+                tenure.mark_settled();
                 drop(tenure);
                 served.fetch_add(1, Ordering::SeqCst);
             })
@@ -271,10 +277,10 @@ fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
             }
         };
         while served.load(Ordering::SeqCst) < REQUESTS {
-            if let Some(wanted) = slot.wanted() {
+            if let Some(wanted) = slot.head_request() {
                 let epoch = epochs.fetch_add(1, Ordering::SeqCst) + 1;
                 shuttle::thread::yield_now();
-                slot.granted(grant(epoch).0, wanted);
+                slot.set_granted(grant(epoch).0, wanted);
                 while !slot.take_if_due(|_| {}) {
                     slot.start_waiting();
                     shuttle::thread::yield_now();
@@ -293,7 +299,7 @@ fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
 fn what_is_called_back_runs_alone_and_keeps_the_key_when_its_caller_is_answered_first() {
     explore(|| {
         const REQUESTS: u32 = 2;
-        let table = Arc::new(Table::new(Arc::new(Still)));
+        let table = Arc::new(KeyTable::new(Arc::new(Still)));
         let (at_work, served) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
         let threads: Vec<_> = (0..REQUESTS)
             .map(|_| {
@@ -323,10 +329,10 @@ fn alone(at_work: &AtomicU32) {
     at_work.fetch_sub(1, Ordering::SeqCst);
 }
 
-fn calling(table: &Arc<Table>, at_work: &Arc<AtomicU32>) {
-    let outer = match table.enter(&key(), &LockSite::Native, wants(Waits::Here, &"pay".into())) {
-        Entered::Started(tenure) => tenure,
-        Entered::Waiting { mut answer, place, .. } => loop {
+fn calling(table: &Arc<KeyTable>, at_work: &Arc<AtomicU32>) {
+    let outer = match table.enter(&key(), &LockSite::Native, wants(WaitPlace::Here, &"pay".into())) {
+        EnterOutcome::Started(tenure) => tenure,
+        EnterOutcome::Waiting { mut answer, place, .. } => loop {
             match answer.try_recv() {
                 Ok(answer) => {
                     drop(place);
@@ -344,13 +350,13 @@ fn calling(table: &Arc<Table>, at_work: &Arc<AtomicU32>) {
         Ok((inner, _)) => {
             inner.dispatch().expect("a dispatch");
             alone(&works);
-            inner.known();
+            inner.mark_settled();
         }
         // The callback came too late.
-        Err(why) => assert!(matches!(why, NotInside::NotInFlight | NotInside::NotHere), "{why}"),
+        Err(why) => assert!(matches!(why, CallbackError::NotInFlight | CallbackError::NotHeld), "{why}"),
     });
     shuttle::thread::yield_now();
-    outer.known();
+    outer.mark_settled();
     drop(outer);
     inner.join().expect("what was called");
 }

@@ -34,51 +34,51 @@ impl RemotePosition {
     }
 
     /// We are about to queue, so it is not known any more who is before us.
-    pub(super) fn anew(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.behind = false;
         self.rests = None;
     }
 
     /// Another holder is before us. `asks`: a request waits that may be sent on.
-    pub(super) fn behind(&mut self, asks: bool) {
+    pub(super) fn set_behind(&mut self, asks: bool) {
         self.behind = true;
         self.asks = asks;
     }
 
-    pub(super) fn rests(&mut self, until: BootInstant) {
+    pub(super) fn set_delay(&mut self, until: BootInstant) {
         self.rests = Some(until);
     }
 
     /// What is left of a delay; `None` if there is none.
-    pub(super) fn rest(&self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn remaining_delay(&self, now: BootInstant) -> Option<Duration> {
         self.rests.map(|until| until.since(now))
     }
 
-    pub(super) fn lost(&mut self) {
+    pub(super) fn mark_lost(&mut self) {
         self.lost = true;
         self.rests = None;
     }
 
-    pub(super) fn granted(&mut self) {
+    pub(super) fn mark_granted(&mut self) {
         self.behind = false;
         self.lost = false;
         self.rests = None;
     }
 
     /// A request waits that may be sent on, and nothing is held here. True if the way has to be looked for now.
-    pub(super) fn asks_now(&mut self, now: BootInstant) -> bool {
+    pub(super) fn request_route(&mut self, now: BootInstant) -> bool {
         let recently = self.in_vain.is_some_and(|looked| now.since(looked) < ROUTE_RETRY_AFTER);
         self.asks |= !recently;
         !recently
     }
 
     /// Whether a request has come that may be sent on. True once for each.
-    pub(super) fn takes_question(&mut self) -> bool {
+    pub(super) fn take_route_request(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 
     /// The look for the way found no gateway.
-    pub(super) fn asked_in_vain(&mut self, now: BootInstant) {
+    pub(super) fn record_no_route(&mut self, now: BootInstant) {
         self.in_vain = Some(now);
     }
 }

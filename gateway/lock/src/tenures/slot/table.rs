@@ -25,7 +25,7 @@ use crate::{
 pub struct KeyTable {
     shards: [Mutex<HashMap<ResourceKey, Arc<KeySlot>>>; SHARDS],
     /// Which other gateway keeps a key.
-    pub ways: HolderCache,
+    pub holder_cache: HolderCache,
     /// Sessions of other gateways that have ended.
     pub ended_sessions: Arc<EndedSessions>,
     clock: SharedClock,
@@ -37,7 +37,7 @@ const SHARDS: usize = 64;
 impl KeyTable {
     pub fn new(clock: SharedClock) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { shards, ways: HolderCache::default(), ended_sessions: Arc::default(), clock }
+        Self { shards, holder_cache: HolderCache::default(), ended_sessions: Arc::default(), clock }
     }
 
     /// A request wants `key`. If the key is held here and free, the request starts at once.
@@ -59,24 +59,24 @@ impl KeyTable {
     }
 
     /// The way to another gateway that keeps the key, if one is known.
-    pub fn way(&self, key: &ResourceKey) -> Option<HolderRoute> {
-        self.ways.find(key, self.clock.now())
+    pub fn holder_route(&self, key: &ResourceKey) -> Option<HolderRoute> {
+        self.holder_cache.find(key, self.clock.now())
     }
 
-    pub(in crate::tenures) fn shut(&self, way: &HolderRoute) {
-        self.ways.shut(way, self.clock.now());
+    pub(in crate::tenures) fn mark_unreachable(&self, way: &HolderRoute) {
+        self.holder_cache.mark_unreachable(way, self.clock.now());
     }
 
-    pub(in crate::tenures) fn is_shut(&self, way: &HolderRoute) -> bool {
-        self.ways.is_shut(way, self.clock.now())
+    pub(in crate::tenures) fn is_unreachable(&self, way: &HolderRoute) -> bool {
+        self.holder_cache.is_unreachable(way, self.clock.now())
     }
 
     pub(in crate::tenures) fn learn(&self, key: &ResourceKey, way: &HolderRoute) {
-        self.ways.learn(key, way, self.clock.now());
+        self.holder_cache.learn(key, way, self.clock.now());
     }
 
     /// The tenure of a key that is held here and free; makes nothing and waits for nothing.
-    pub fn take_free(
+    pub fn start_free(
         &self,
         key: &ResourceKey,
         site: &LockSite,
@@ -86,11 +86,12 @@ impl KeyTable {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         let slot = shard.get(key).filter(|slot| slot.site == *site)?;
         let mut entry = slot.entry();
-        let started =
-            entry.queue.start_free(mode, self.clock.now(), |grant| grant.evidence.holds(self.clock.now()))?;
-        entry.is_of(route);
+        let started = entry
+            .queue
+            .start_free(mode, self.clock.now(), |grant| grant.validity.is_valid_at(self.clock.now()))?;
+        entry.set_route(route);
         drop(entry);
-        Some(slot.tenure(started))
+        Some(slot.grant_guard(started))
     }
 
     /// Starts a callback inside the dispatch that has called it. Returns also the mode in which the key is held.
@@ -122,24 +123,24 @@ impl KeyTable {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         shard.get(key).is_some_and(|slot| {
             let entry = slot.entry();
-            let rests = entry.standing.rest(self.clock.now()).is_some();
+            let rests = entry.standing.remaining_delay(self.clock.now()).is_some();
             rests || entry.standing.is_behind() || entry.queue.in_flight() > 0
         })
     }
 
     /// What is left of a delay of the key; `None` if there is none.
-    pub(in crate::tenures) fn rest(&self, key: &ResourceKey) -> Option<Duration> {
+    pub(in crate::tenures) fn remaining_delay(&self, key: &ResourceKey) -> Option<Duration> {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         let slot = shard.get(key)?;
-        slot.entry().standing.rest(self.clock.now())
+        slot.entry().standing.remaining_delay(self.clock.now())
     }
 
     /// Forgets the key if nobody wants it any more; then its task ends.
-    pub fn leave(&self, slot: &Arc<KeySlot>) -> bool {
+    pub fn remove_if_idle(&self, slot: &Arc<KeySlot>) -> bool {
         // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
         let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
         let mut entry = slot.entry();
-        let leaves = entry.queue.leave();
+        let leaves = entry.queue.try_detach();
         if leaves {
             entry.removed = true;
             if shard.get(&slot.key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
@@ -160,7 +161,7 @@ impl KeyTable {
     }
 
     /// Keys that somebody here wants or holds.
-    pub fn keys(&self) -> usize {
+    pub fn key_count(&self) -> usize {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }
 }

@@ -22,21 +22,21 @@ impl KeySlot {
     }
 
     /// What the first waiting request wants; `None` when nobody waits.
-    pub(in crate::tenures) fn wanted(&self) -> Option<HeadRequest> {
+    pub(in crate::tenures) fn head_request(&self) -> Option<HeadRequest> {
         let mut entry = self.entry();
-        entry.queue.forget(|caller| caller.answer.is_closed());
+        entry.queue.remove_gone(|caller| caller.answer.is_closed());
         let outdated = entry.outdated;
-        let (mode, caller) = entry.queue.wanted()?;
+        let (mode, caller) = entry.queue.head()?;
         Some(HeadRequest { mode, rules: caller.rules, delay: caller.delay, outdated })
     }
 
-    pub(in crate::tenures) fn granted(self: &Arc<Self>, grant: Grant, wanted: HeadRequest) {
+    pub(in crate::tenures) fn set_granted(self: &Arc<Self>, grant: Grant, wanted: HeadRequest) {
         let HeadRequest { mode, rules, outdated, .. } = wanted;
         let mut entry = self.entry();
-        entry.standing.granted();
+        entry.standing.mark_granted();
         // If requests may be sent on from here, other gateways may send theirs here.
-        let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != WaitPlace::Here);
-        entry.queue.granted(grant, mode, rules, reached, self.clock.now());
+        let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != WaitPlace::Here);
+        entry.queue.set_grant(grant, mode, rules, reached, self.clock.now());
         if entry.outdated != outdated {
             // The node was made before keys changed, so a request under another key may have a larger token.
             entry.queue.close(EndCause::Reloaded);
@@ -46,17 +46,17 @@ impl KeySlot {
     }
 
     /// There is a contender elsewhere. `looks`: it may be there only to learn who holds.
-    pub(in crate::tenures) fn contended(&self, looks: bool) {
+    pub(in crate::tenures) fn mark_contended(&self, looks: bool) {
         let mut entry = self.entry();
-        entry.queue.contended(self.clock.now());
+        entry.queue.mark_contended(self.clock.now());
         if !looks {
-            entry.queue.waited_for();
+            entry.queue.end_grace();
         }
     }
 
     /// The contender elsewhere has gone, so requests that waited because of it start at once.
-    pub(in crate::tenures) fn uncontended(self: &Arc<Self>) {
-        self.entry().queue.uncontended();
+    pub(in crate::tenures) fn clear_contended(self: &Arc<Self>) {
+        self.entry().queue.clear_contended();
         self.start_waiting();
     }
 
@@ -75,16 +75,16 @@ impl KeySlot {
     }
 
     /// The lock node was taken away by somebody else.
-    pub(in crate::tenures) fn taken_away(&self) {
+    pub(in crate::tenures) fn mark_taken_away(&self) {
         let mut entry = self.entry();
         entry.queue.close(EndCause::TakenAway);
         if let Some(grant) = entry.queue.credentials() {
-            grant.evidence.revoke();
+            grant.validity.revoke();
         }
     }
 
-    pub(in crate::tenures) fn due(&self) -> TenureAction {
-        self.entry().queue.due(self.clock.now())
+    pub(in crate::tenures) fn next_action(&self) -> TenureAction {
+        self.entry().queue.next_action(self.clock.now())
     }
 
     /// Takes the tenure out if it is due, in one step, so that nothing can be started in between. True if no tenure is
@@ -92,7 +92,7 @@ impl KeySlot {
     pub(in crate::tenures) fn take_if_due(&self, told: impl FnOnce(TenureEnd)) -> bool {
         let now = self.clock.now();
         let mut entry = self.entry();
-        let ends = entry.queue.due(now) == TenureAction::End;
+        let ends = entry.queue.next_action(now) == TenureAction::End;
         if ends && let Some(ended) = entry.queue.take(now) {
             told(ended);
         }

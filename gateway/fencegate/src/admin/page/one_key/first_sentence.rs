@@ -3,57 +3,57 @@
 use fencegate_lock::tenures::question::LineEntry;
 use hyper::header::HeaderValue;
 
-use super::{known::KeyFacts, waiters::age};
+use super::{known::KeyFacts, waiters::node_age};
 use crate::{
-    admin::{documents, page::times::brief},
+    admin::{documents, page::times::format_millis},
     stays::ActiveRequest,
 };
 
 /// The holder and the waiters, as far as this gateway and ZooKeeper know.
 pub(super) struct KeySummary<'a> {
-    known: &'a KeyFacts,
+    facts: &'a KeyFacts,
     gateway: &'a str,
     /// The request in question; empty for none.
-    asked: &'a str,
+    request: &'a str,
 }
 
 impl<'a> KeySummary<'a> {
-    pub(super) fn of(known: &'a KeyFacts, gateway: &'a str, asked: &'a str) -> Self {
-        Self { known, gateway, asked }
+    pub(super) fn new(known: &'a KeyFacts, gateway: &'a str, asked: &'a str) -> Self {
+        Self { facts: known, gateway, request: asked }
     }
 
     /// One sentence for somebody who was asked why.
-    pub(super) fn opening(&self) -> String {
-        let (key, behind) = (&self.known.named, self.behind());
+    pub(super) fn headline(&self) -> String {
+        let (key, behind) = (&self.facts.display_name, self.describe_waiters());
         match self.holder() {
             Some(holder) => format!("The key {key} is held by {holder}; {behind}."),
-            None => format!("{} {}.", self.nobody(), capitalised(&behind)),
+            None => format!("{} {}.", self.no_holder(), capitalize(&behind)),
         }
     }
 
     /// The state of the request in question.
-    pub(super) fn yours(&self) -> Option<String> {
-        if self.asked.is_empty() {
+    pub(super) fn request_status(&self) -> Option<String> {
+        if self.request.is_empty() {
             return None;
         }
-        let asked = self.asked;
-        let ours = |one: &&ActiveRequest| is(one.request.as_ref(), asked);
-        if let Some(staying) = self.known.stays.iter().find(ours) {
+        let asked = self.request;
+        let ours = |one: &&ActiveRequest| is_request(one.request.as_ref(), asked);
+        if let Some(staying) = self.facts.active.iter().find(ours) {
             return Some(match staying.works {
                 Some(works) => {
                     format!(
                         "Your request {asked} has the key, since {}.",
-                        brief(documents::millis(works.elapsed()))
+                        format_millis(documents::millis(works.elapsed()))
                     )
                 }
                 None => {
-                    let came = brief(documents::millis(staying.came.elapsed()));
+                    let came = format_millis(documents::millis(staying.came.elapsed()));
                     format!("Your request {asked} waits here since {came}.")
                 }
             });
         }
-        if let Some(over) = self.known.over.iter().find(|one| is(one.request.as_ref(), asked)) {
-            let (status, outcome) = (over.status, over.outcome.word());
+        if let Some(over) = self.facts.finished.iter().find(|one| is_request(one.request.as_ref(), asked)) {
+            let (status, outcome) = (over.status, over.outcome.as_str());
             return Some(format!(
                 "Your request {asked} is over: it was answered with {status}, outcome {outcome}."
             ));
@@ -70,24 +70,25 @@ impl<'a> KeySummary<'a> {
 
     /// A lease of this gateway holds the key.
     fn lease(&self) -> Option<String> {
-        let lease = self.known.leases.iter().find(|lease| lease.token.is_some())?;
-        let (principal, age) = (&lease.principal, brief(lease.held_ms.unwrap_or_default()));
+        let lease = self.facts.leases.iter().find(|lease| lease.token.is_some())?;
+        let (principal, age) = (&lease.principal, format_millis(lease.held_ms.unwrap_or_default()));
         Some(format!("{} for the client {principal}, as lease {} since {age}", self.gateway, lease.reference))
     }
 
     /// Requests of this gateway hold the key.
     fn tenure(&self) -> Option<String> {
-        let held = self.known.here.as_ref()?.held.first()?;
-        let since = brief(documents::millis(held.since));
+        let held = self.facts.local.as_ref()?.held.first()?;
+        let since = format_millis(documents::millis(held.since));
         let route = held.route.as_deref().unwrap_or("an earlier plan");
         let gateway = self.gateway;
         let working: Vec<&ActiveRequest> =
-            self.known.stays.iter().filter(|staying| staying.works.is_some()).collect();
+            self.facts.active.iter().filter(|staying| staying.works.is_some()).collect();
         Some(match (held.in_flight, &*working) {
             (0, _) => format!("{gateway} with nothing at work, since {since}"),
             (1, [one]) if one.request.is_some() => {
-                let works = one.works.map_or(since, |works| brief(documents::millis(works.elapsed())));
-                format!("{gateway} for request {} of route {route} since {works}", shown(one))
+                let works =
+                    one.works.map_or(since, |works| format_millis(documents::millis(works.elapsed())));
+                format!("{gateway} for request {} of route {route} since {works}", request_name(one))
             }
             (1, _) => format!("{gateway} for one request of route {route} since {since}"),
             (many, _) => format!("{gateway} for {many} requests of route {route} since {since}"),
@@ -96,42 +97,44 @@ impl<'a> KeySummary<'a> {
 
     /// A node in ZooKeeper holds the key for somebody else.
     fn node(&self) -> Option<String> {
-        let mut held = self.known.line.as_deref().unwrap_or_default().iter().filter(|node| node.holds);
+        let mut held = self.facts.line.as_deref().unwrap_or_default().iter().filter(|node| node.holds);
         let first = held.next()?;
         let others = match held.count() {
             0 => String::new(),
-            more => format!(" and {} more", number(more)),
+            more => format!(" and {} more", number_word(more)),
         };
-        let most = age(first).map(|age| format!(" since {age} at most")).unwrap_or_default();
-        Some(format!("{}{others}{most}", first.whose()))
+        let most = node_age(first).map(|age| format!(" since {age} at most")).unwrap_or_default();
+        Some(format!("{}{others}{most}", first.owner_name()))
     }
 
     /// Why there is no holder.
-    fn nobody(&self) -> String {
-        let key = &self.known.named;
-        if let Some(rest) = self.known.here.as_ref().and_then(|lock| lock.rest) {
-            let rest = brief(documents::millis(rest));
+    fn no_holder(&self) -> String {
+        let key = &self.facts.display_name;
+        if let Some(rest) = self.facts.local.as_ref().and_then(|lock| lock.rest) {
+            let rest = format_millis(documents::millis(rest));
             return format!(
                 "Nobody holds the key {key}: its last holder left without a word, and for {rest} yet what it sent may be at work."
             );
         }
-        match &self.known.line {
+        match &self.facts.line {
             Err(why) => format!("Nobody can say who holds the key {key}: {why}."),
             Ok(line) => match line.first() {
-                Some(next) => format!("Nobody holds the key {key} at this moment: {} is next.", next.whose()),
+                Some(next) => {
+                    format!("Nobody holds the key {key} at this moment: {} is next.", next.owner_name())
+                }
                 None => format!("Nobody holds the key {key}."),
             },
         }
     }
 
     /// The waiters before the request in question, or all of them.
-    fn behind(&self) -> String {
+    fn describe_waiters(&self) -> String {
         let waiting: Vec<&ActiveRequest> =
-            self.known.stays.iter().filter(|staying| staying.works.is_none()).collect();
-        let place = waiting.iter().position(|staying| is(staying.request.as_ref(), self.asked));
-        let place = place.filter(|_| !self.asked.is_empty());
-        let here = place.unwrap_or_else(|| self.known.here.as_ref().map_or(0, |lock| lock.waiting));
-        let line = self.known.line.as_deref().unwrap_or_default();
+            self.facts.active.iter().filter(|staying| staying.works.is_none()).collect();
+        let place = waiting.iter().position(|staying| is_request(staying.request.as_ref(), self.request));
+        let place = place.filter(|_| !self.request.is_empty());
+        let here = place.unwrap_or_else(|| self.facts.local.as_ref().map_or(0, |lock| lock.waiting));
+        let line = self.facts.line.as_deref().unwrap_or_default();
         let others = line.iter().filter(|node| !node.holds);
         let of_others = |node: &&LineEntry| node.gateway.as_deref() != Some(self.gateway);
         let nodes = match place {
@@ -141,12 +144,12 @@ impl<'a> KeySummary<'a> {
         let requests = match here {
             0 => "no request".to_owned(),
             1 => "one request".to_owned(),
-            many => format!("{} requests", number(many)),
+            many => format!("{} requests", number_word(many)),
         };
         let nodes = match nodes {
             0 => String::new(),
             1 => " and one node of another gateway".to_owned(),
-            many => format!(" and {} nodes of other gateways", number(many)),
+            many => format!(" and {} nodes of other gateways", number_word(many)),
         };
         let verb = if here + usize::from(!nodes.is_empty()) > 1 { "wait" } else { "waits" };
         let whose = if place.is_some() { " before yours" } else { "" };
@@ -155,22 +158,22 @@ impl<'a> KeySummary<'a> {
 }
 
 /// A request, by the id that its client can quote.
-fn shown(staying: &ActiveRequest) -> &str {
+fn request_name(staying: &ActiveRequest) -> &str {
     staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or("without a name")
 }
 
-fn is(request: Option<&HeaderValue>, asked: &str) -> bool {
+fn is_request(request: Option<&HeaderValue>, asked: &str) -> bool {
     request.is_some_and(|request| request.as_bytes() == asked.as_bytes())
 }
 
 /// The number as a word.
-fn number(count: usize) -> String {
+fn number_word(count: usize) -> String {
     const WORDS: [&str; 11] =
         ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
     WORDS.get(count).map_or_else(|| count.to_string(), |word| (*word).to_owned())
 }
 
-fn capitalised(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use fencegate_policies::{
 
 use crate::{
     admin::{
-        documents::encoded, gateway_seen::GatewayState, lease_oversight::LeaseTold, page::frame::ErrorPage,
+        documents::encode, gateway_seen::GatewayState, lease_oversight::LeaseTold, page::frame::ErrorPage,
     },
     stays::{ActiveRequest, FinishedRequest},
 };
@@ -20,14 +20,14 @@ use crate::{
 pub(super) struct KeyFacts {
     pub(super) key: ResourceKey,
     /// The key in the form in which it may be shown.
-    pub(super) named: String,
+    pub(super) display_name: String,
     /// The key as a segment of a path, as the reader asked for it: its name or its number.
     pub(super) link: String,
-    pub(super) here: Option<ListedLock>,
+    pub(super) local: Option<ListedLock>,
     pub(super) line: Result<Vec<LineEntry>, String>,
     pub(super) members: Vec<RegisteredGateway>,
-    pub(super) stays: Vec<ActiveRequest>,
-    pub(super) over: Vec<FinishedRequest>,
+    pub(super) active: Vec<ActiveRequest>,
+    pub(super) finished: Vec<FinishedRequest>,
     pub(super) leases: Vec<LeaseTold>,
 }
 
@@ -35,34 +35,34 @@ pub(super) struct KeyFacts {
 const PAST: usize = 10;
 
 impl KeyFacts {
-    pub(super) async fn of(seen: &GatewayState, text: &str) -> Result<Self, ErrorPage> {
+    pub(super) async fn load(seen: &GatewayState, text: &str) -> Result<Self, ErrorPage> {
         let names = seen.names();
-        let key = seen.meant(text)?;
+        let key = seen.resolve_key(text)?;
         let (line, members) =
-            tokio::join!(seen.keeper.line_of(&key, seen.in_force.site(&key)), seen.keeper.members());
+            tokio::join!(seen.keeper.queue_entries(&key, seen.config.site(&key)), seen.keeper.members());
         Ok(Self {
-            named: names.of(&key),
-            link: encoded(text),
-            here: seen.keeper.look_at(&key),
+            display_name: names.display(&key),
+            link: encode(text),
+            local: seen.keeper.lock_info(&key),
             line: line.map_err(|untold| untold.to_string()),
             // Without the members only the links are missing.
             members: members.unwrap_or_default(),
-            stays: seen.stays.here(&key),
-            over: seen.stays.over(&key, PAST),
-            leases: seen.leases_of(&key),
+            active: seen.requests.active(&key),
+            finished: seen.requests.finished(&key, PAST),
+            leases: seen.leases_for_key(&key),
             key,
         })
     }
 }
 
 /// The routes of a plan whose requests may lock a key.
-pub(super) fn routes<'p>(
+pub(super) fn routes_for_key<'p>(
     plan: &'p GatewayPlan,
     key: &ResourceKey,
 ) -> impl Iterator<Item = (&'p Route, &'p Fence, &'p Upstream)> {
     plan.serving.routes.routes().iter().filter_map(move |route| {
         let fence = route.fence.as_ref()?;
-        let may_give = fence.templates().any(|template| template.may_give(key));
+        let may_give = fence.templates().any(|template| template.may_produce(key));
         may_give.then(|| (route, fence, plan.serving.upstream(route.upstream)))
     })
 }

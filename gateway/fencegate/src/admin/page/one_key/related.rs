@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use fencegate_policies::plan::{FencingLevel, GatewayPlan};
 
-use super::known::{KeyFacts, routes};
+use super::known::{KeyFacts, routes_for_key};
 use crate::{
     admin::{
-        documents::{encoded, millis},
+        documents::{encode, millis},
         lease_oversight::LeaseTold,
         page::{
-            neighbours::page_of,
-            times::{brief, when},
+            neighbours::peer_page_url,
+            times::{format_millis, format_time},
         },
     },
     refusal::Outcome,
@@ -49,23 +49,23 @@ pub(super) struct Link {
 }
 
 impl FinishedRequestRow {
-    pub(super) fn of(over: &FinishedRequest) -> Self {
+    pub(super) fn new(over: &FinishedRequest) -> Self {
         Self {
-            at: when(over.at),
+            at: format_time(over.at),
             request: over.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned(),
             route: over.route.to_string(),
             status: over.status,
-            outcome: over.outcome.word(),
+            outcome: over.outcome.as_str(),
             class: if over.outcome == Outcome::Unknown { "some" } else { "" },
             why: over.reason.map_or("", |reason| reason.title()),
-            took: brief(millis(over.took)),
+            took: format_millis(millis(over.took)),
             number: over.token.map(|token| token.number().to_string()).unwrap_or_default(),
         }
     }
 }
 
 impl LeaseRow {
-    pub(super) fn of(lease: &LeaseTold) -> Self {
+    pub(super) fn new(lease: &LeaseTold) -> Self {
         Self {
             reference: lease.reference.clone(),
             principal: lease.principal.clone(),
@@ -75,20 +75,24 @@ impl LeaseRow {
                 (None, Some(ahead)) => format!("waits behind {ahead}"),
                 (None, None) => "waits".into(),
             },
-            age: brief(lease.age_ms),
-            expires: brief(lease.expires_in_ms),
+            age: format_millis(lease.age_ms),
+            expires: format_millis(lease.expires_in_ms),
             revocation: lease.revocation.clone().unwrap_or_else(|| "no".into()),
         }
     }
 }
 
 /// The mark of the key, as far as this gateway knows it from its own accepted dispatches.
-pub(super) fn mark(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> {
-    let (_, _, upstream) = routes(plan, &known.key)
+pub(super) fn watermark(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> {
+    let (_, _, upstream) = routes_for_key(plan, &known.key)
         .find(|(_, _, upstream)| matches!(upstream.fencing, FencingLevel::Guard | FencingLevel::Upstream))?;
     let who = if upstream.fencing == FencingLevel::Guard { "The guard" } else { "The service" };
-    let newest =
-        known.over.iter().filter(|over| over.outcome == Outcome::Done).filter_map(|over| over.token).max();
+    let newest = known
+        .finished
+        .iter()
+        .filter(|over| over.outcome == Outcome::Done)
+        .filter_map(|over| over.token)
+        .max();
     Some(match newest {
         Some(token) => format!(
             "{who} before {} has let in token {token} (number {}): its mark of this key is that or a newer one.",
@@ -103,18 +107,18 @@ pub(super) fn mark(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> {
 }
 
 /// The same key on the pages of other gateways.
-pub(super) fn elsewhere(known: &KeyFacts, gateway: &str, asked: &str) -> Vec<Link> {
+pub(super) fn peer_links(known: &KeyFacts, gateway: &str, asked: &str) -> Vec<Link> {
     let names: BTreeSet<&str> = known.members.iter().map(|member| &*member.gateway).collect();
     let link = |name: &str| {
-        let page = key_page_of(known, name, gateway)?;
-        let url = if asked.is_empty() { page } else { format!("{page}?request={}", encoded(asked)) };
+        let page = key_page_url(known, name, gateway)?;
+        let url = if asked.is_empty() { page } else { format!("{page}?request={}", encode(asked)) };
         Some(Link { url, text: name.to_owned() })
     };
     names.into_iter().filter_map(link).collect()
 }
 
 /// The page of the key at another gateway.
-pub(super) fn key_page_of(known: &KeyFacts, name: &str, gateway: &str) -> Option<String> {
-    let page = page_of(&known.members, name, gateway)?;
+pub(super) fn key_page_url(known: &KeyFacts, name: &str, gateway: &str) -> Option<String> {
+    let page = peer_page_url(&known.members, name, gateway)?;
     Some(format!("{page}locks/{}", known.link))
 }

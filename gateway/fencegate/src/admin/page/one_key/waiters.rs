@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fencegate_lock::tenures::question::LineEntry;
 
 use super::known::KeyFacts;
-use crate::admin::{documents::millis, page::times::brief};
+use crate::admin::{documents::millis, page::times::format_millis};
 
 /// A request that waits here.
 pub(super) struct WaiterRow {
@@ -29,25 +29,25 @@ pub(super) struct NodeRow {
 /// Requests that are shown.
 pub(super) const SHOWN: usize = 20;
 
-pub(super) fn here(known: &KeyFacts) -> Vec<WaiterRow> {
-    let waiting = known.stays.iter().filter(|staying| staying.works.is_none()).take(SHOWN);
+pub(super) fn local_waiters(known: &KeyFacts) -> Vec<WaiterRow> {
+    let waiting = known.active.iter().filter(|staying| staying.works.is_none()).take(SHOWN);
     let row = |(place, staying): (usize, &crate::stays::ActiveRequest)| WaiterRow {
         place: place + 1,
         request: staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned(),
         route: staying.route.to_string(),
-        mode: staying.mode.word(),
-        waits: brief(millis(staying.came.elapsed())),
+        mode: staying.mode.as_str(),
+        waits: format_millis(millis(staying.came.elapsed())),
     };
     waiting.enumerate().map(row).collect()
 }
 
-pub(super) fn nodes(line: &[LineEntry]) -> Vec<NodeRow> {
+pub(super) fn node_rows(line: &[LineEntry]) -> Vec<NodeRow> {
     let row = |(place, node): (usize, &LineEntry)| NodeRow {
         place: place + 1,
         node: node.node.clone(),
-        gateway: node.whose().to_owned(),
-        mode: node.mode.word(),
-        stands: age(node).unwrap_or_default(),
+        gateway: node.owner_name().to_owned(),
+        mode: node.mode.as_str(),
+        stands: node_age(node).unwrap_or_default(),
         state: match (node.holds, node.permit) {
             (true, Some(permit)) => format!("holds permit {}", permit.number()),
             (true, None) => "holds".into(),
@@ -58,8 +58,8 @@ pub(super) fn nodes(line: &[LineEntry]) -> Vec<NodeRow> {
 }
 
 /// The age of a node; its holder has not held the key for longer. ZooKeeper's clock may differ from ours.
-pub(super) fn age(node: &LineEntry) -> Option<String> {
+pub(super) fn node_age(node: &LineEntry) -> Option<String> {
     let made = UNIX_EPOCH + Duration::from_millis(node.made_ms?);
     let age = SystemTime::now().duration_since(made).unwrap_or_default();
-    Some(brief(millis(age)))
+    Some(format_millis(millis(age)))
 }

@@ -7,11 +7,11 @@ use fencegate_policies::{
 };
 
 use super::{
-    known::{KeyFacts, routes},
-    related::key_page_of,
-    waiters::age,
+    known::{KeyFacts, routes_for_key},
+    related::key_page_url,
+    waiters::node_age,
 };
-use crate::admin::{documents::millis, page::times::brief};
+use crate::admin::{documents::millis, page::times::format_millis};
 
 /// One of those who hold.
 pub(super) struct HolderRow {
@@ -28,41 +28,41 @@ pub(super) struct HolderRow {
     pub(super) node: String,
 }
 
-pub(super) fn of(known: &KeyFacts, gateway: &str) -> Vec<HolderRow> {
-    let held = known.here.as_ref().map(|lock| &*lock.held).unwrap_or_default();
+pub(super) fn holder_rows(known: &KeyFacts, gateway: &str) -> Vec<HolderRow> {
+    let held = known.local.as_ref().map(|lock| &*lock.held).unwrap_or_default();
     let line = known.line.as_deref().unwrap_or_default();
     let holding: Vec<&LineEntry> = line.iter().filter(|node| node.holds).collect();
     let ours = |node: &LineEntry| {
         held.iter().find(|tenure| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
     };
     let mut holders: Vec<HolderRow> =
-        holding.iter().map(|node| HolderRow::elsewhere(known, gateway, node, ours(node))).collect();
+        holding.iter().map(|node| HolderRow::remote(known, gateway, node, ours(node))).collect();
     // ZooKeeper was not asked, or its answer is older than our own tenure.
     let told = |tenure: &HeldLockInfo| {
         holding.iter().any(|node| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
     };
     holders.extend(
-        held.iter().filter(|tenure| !told(tenure)).map(|tenure| HolderRow::here(known, gateway, tenure)),
+        held.iter().filter(|tenure| !told(tenure)).map(|tenure| HolderRow::local(known, gateway, tenure)),
     );
     holders
 }
 
 impl HolderRow {
-    fn here(known: &KeyFacts, gateway: &str, tenure: &HeldLockInfo) -> Self {
-        let working = known.stays.iter().filter(|staying| staying.works.is_some());
+    fn local(known: &KeyFacts, gateway: &str, tenure: &HeldLockInfo) -> Self {
+        let working = known.active.iter().filter(|staying| staying.works.is_some());
         let named = working.filter_map(|staying| staying.request.as_ref()?.to_str().ok().map(str::to_owned));
         Self {
             gateway: gateway.to_owned(),
             page: None,
-            peer: peer_of(known, gateway),
+            peer: peer_address(known, gateway),
             token: tenure
                 .token
                 .map(|token| format!("{token} (number {})", token.number()))
                 .unwrap_or_default(),
-            since: brief(millis(tenure.since)),
+            since: format_millis(millis(tenure.since)),
             route: tenure.route.as_deref().map(str::to_owned),
             requests: named.collect(),
-            state: state(tenure),
+            state: state_text(tenure),
             node: tenure
                 .nodes
                 .first()
@@ -71,16 +71,16 @@ impl HolderRow {
         }
     }
 
-    fn elsewhere(known: &KeyFacts, gateway: &str, node: &LineEntry, ours: Option<&HeldLockInfo>) -> Self {
+    fn remote(known: &KeyFacts, gateway: &str, node: &LineEntry, ours: Option<&HeldLockInfo>) -> Self {
         if let Some(tenure) = ours {
-            return Self { node: node.node.clone(), ..Self::here(known, gateway, tenure) };
+            return Self { node: node.node.clone(), ..Self::local(known, gateway, tenure) };
         }
-        let name = node.whose().to_owned();
+        let name = node.owner_name().to_owned();
         Self {
-            page: key_page_of(known, &name, gateway),
-            peer: peer_of(known, &name),
+            page: key_page_url(known, &name, gateway),
+            peer: peer_address(known, &name),
             token: node.number.map(|number| format!("number {number}")).unwrap_or_default(),
-            since: age(node).map(|age| format!("{age} at most")).unwrap_or_default(),
+            since: node_age(node).map(|age| format!("{age} at most")).unwrap_or_default(),
             route: None,
             requests: Vec::new(),
             state: "as its node in ZooKeeper says",
@@ -90,11 +90,11 @@ impl HolderRow {
     }
 }
 
-fn peer_of(known: &KeyFacts, gateway: &str) -> Option<String> {
+fn peer_address(known: &KeyFacts, gateway: &str) -> Option<String> {
     known.members.iter().find(|member| member.gateway == gateway)?.peer.clone()
 }
 
-fn state(tenure: &HeldLockInfo) -> &'static str {
+fn state_text(tenure: &HeldLockInfo) -> &'static str {
     match tenure {
         tenure if !tenure.proven => "its session is not proven: it writes nothing",
         tenure if tenure.ending => "nothing more is started under it",
@@ -105,41 +105,41 @@ fn state(tenure: &HeldLockInfo) -> &'static str {
 }
 
 /// What gives the key on at the latest, by the plan in force.
-pub(super) fn ends(known: &KeyFacts, gateway: &str, plan: &GatewayPlan) -> Vec<String> {
+pub(super) fn release_conditions(known: &KeyFacts, gateway: &str, plan: &GatewayPlan) -> Vec<String> {
     let mut ends = Vec::new();
     let line = known.line.as_deref().unwrap_or_default();
-    let held = known.here.as_ref().map(|lock| &*lock.held).unwrap_or_default();
+    let held = known.local.as_ref().map(|lock| &*lock.held).unwrap_or_default();
     let node = line.iter().find(|node| node.holds);
     let holder = match (held, node) {
         ([], None) => return ends,
         ([_, ..], _) => gateway,
-        ([], Some(node)) => node.whose(),
+        ([], Some(node)) => node.owner_name(),
     };
     for lease in known.leases.iter().filter(|lease| lease.token.is_some()) {
-        let (reference, left) = (&lease.reference, brief(lease.expires_in_ms));
+        let (reference, left) = (&lease.reference, format_millis(lease.expires_in_ms));
         ends.push(format!("Lease {reference} ends in {left}, unless its client renews it."));
     }
-    ends.extend(of_routes(&known.key, plan, held));
-    let session = brief(millis(plan.zookeeper.session_timeout));
+    ends.extend(route_release_conditions(&known.key, plan, held));
+    let session = format_millis(millis(plan.zookeeper.session_timeout));
     ends.push(format!(
         "If {holder} dies or freezes, ZooKeeper ends its session after {session} (session_timeout), and the next one gets the key."
     ));
     ends
 }
 
-fn of_routes(key: &ResourceKey, plan: &GatewayPlan, held: &[HeldLockInfo]) -> Vec<String> {
+fn route_release_conditions(key: &ResourceKey, plan: &GatewayPlan, held: &[HeldLockInfo]) -> Vec<String> {
     // For a key that is held here, its route is known. For a key that is held elsewhere, it is one of these routes.
     let meant =
         |name: &str| held.iter().filter_map(|tenure| tenure.route.as_deref()).all(|route| route == name);
     let mut ends = Vec::new();
-    for (route, fence, upstream) in routes(plan, key).filter(|(route, ..)| meant(&route.name)) {
-        let answers = brief(millis(upstream.response_timeout));
+    for (route, fence, upstream) in routes_for_key(plan, key).filter(|(route, ..)| meant(&route.name)) {
+        let answers = format_millis(millis(upstream.response_timeout));
         ends.push(format!(
             "A request of route {} is given up when the service has not answered {answers} after its last byte (response_timeout).",
             route.name
         ));
         if let Hold::Cached(caching) = fence.hold {
-            let hold = brief(millis(caching.max_hold));
+            let hold = format_millis(millis(caching.max_hold));
             ends.push(format!(
                 "No further request of route {} begins {hold} after another gateway began to wait (max_hold).",
                 route.name

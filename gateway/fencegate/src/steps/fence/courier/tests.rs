@@ -20,7 +20,7 @@ use super::*;
 use crate::{
     metrics::Metrics,
     notes::RequestContext,
-    steps::presence::{ClientGuard, presence},
+    steps::presence::{ClientGuard, client_channel},
 };
 
 const POLICY: &str = r#"version: 1
@@ -36,7 +36,7 @@ const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nConten
 fn courier() -> PeerForwarder<Sockets> {
     let gateway = load(POLICY).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let metrics = Rc::new(WorkerMetrics::new(Metrics::of_gateway(&gateway), &plan));
+    let metrics = Rc::new(WorkerMetrics::new(Metrics::for_gateway(&gateway), &plan));
     let reach = PeerEndpoint { address: "gw-1:9910".into(), pass: PeerSecret::new(&SystemRandomness) };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let ours = LocalPeer { name: "gw-1".into(), address, reach, certificates: None, secured: None };
@@ -53,7 +53,7 @@ fn courier() -> PeerForwarder<Sockets> {
 fn way(address: SocketAddr) -> HolderRoute {
     let address = address.to_string().into();
     let pass = PeerSecret::parse(&"5a".repeat(32)).expect("hex");
-    HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address, pass }
+    HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address, secret: pass }
 }
 
 fn keyed(courier: &PeerForwarder<Sockets>) -> KeyedRequest {
@@ -69,7 +69,7 @@ async fn carried(
     to: SocketAddr,
     left: u64,
 ) -> (ForwardOutcome, KeyedRequest) {
-    let (here, client) = presence();
+    let (here, client) = client_channel();
     let request = keyed(courier);
     let carried = as_client(courier, to, left, &request, client).await;
     drop(here);
@@ -87,7 +87,7 @@ async fn as_client(
     let way = way(to);
     let (left, ended_sessions) = (Duration::from_millis(left), &EndedSessions::default());
     let errand = ForwardRequest { way: &way, key: &key, request, left, ended_sessions };
-    let carrying = courier.carry(errand, &mut client);
+    let carrying = courier.forward(errand, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }
 
@@ -149,7 +149,7 @@ async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
     assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
     let (_, rest) = head.split_once("fencing-forwarded: nonce=").expect("a question");
     let nonce = Nonce::parse(&rest[..64]).expect("a nonce");
-    let proof = PeerSecret::parse(&"5a".repeat(32)).expect("hex").proof(&nonce);
+    let proof = PeerSecret::parse(&"5a".repeat(32)).expect("hex").respond(&nonce);
     let answer = format!("HTTP/1.1 204 No Content\r\nFencing-Forwarded: proof={}\r\n\r\n", proof.as_str());
     stream.write_all(answer.as_bytes()).await.is_ok()
 }
@@ -192,7 +192,7 @@ async fn an_answer_is_passed_on_as_it_is_and_its_connection_carries_the_next_req
                 let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 assert_eq!(reply.headers()["fencing-outcome"], "done; waited=3");
                 assert_eq!(request.notes.told.get().map(|told| told.outcome), Some(Outcome::Done));
-                assert!(reply.into_body().spent().await.is_some());
+                assert!(reply.into_body().read_to_end().await.is_some());
                 let sent = there.seen.recv().await.expect("sent").to_lowercase();
                 let pass = "5a".repeat(32);
                 assert!(
@@ -201,7 +201,7 @@ async fn an_answer_is_passed_on_as_it_is_and_its_connection_carries_the_next_req
                 );
                 assert!(sent.contains("; from=gw-1\r\n") && sent.starts_with("post /pay/7 http/1.1\r\n"));
                 // Wait until the connection is idle.
-                while courier.idle.lying() == 0 {
+                while courier.idle.idle_count() == 0 {
                     tokio::task::yield_now().await;
                 }
             }
@@ -254,7 +254,7 @@ async fn a_connection_that_was_closed_while_it_lay_idle_is_replaced_and_nothing_
             for _ in 0..2 {
                 let (answer, _) = carried(&courier, there.address, 100).await;
                 let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-                reply.into_body().spent().await.expect("complete");
+                reply.into_body().read_to_end().await.expect("complete");
                 assert!(there.seen.recv().await.is_some());
             }
             assert!(there.seen.try_recv().is_err());
@@ -268,7 +268,7 @@ async fn the_other_gateway_sees_a_client_that_hangs_up() {
         .run_until(async {
             let mut there = other(vec![PeerAction::Wait]).await;
             let courier = courier();
-            let (here, client): (ClientGuard, ClientWatch) = presence();
+            let (here, client): (ClientGuard, ClientWatch) = client_channel();
             let request = keyed(&courier);
             let address = there.address;
             let asked = as_client(&courier, address, 10_000, &request, client);
@@ -327,13 +327,13 @@ async fn a_connection_that_leads_elsewhere_or_is_about_to_end_is_not_used_again(
                 let send = async || carried(&courier, there.address, 1000).await.0;
                 for answer in <[ForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
                     let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-                    reply.into_body().spent().await.expect("complete");
+                    reply.into_body().read_to_end().await.expect("complete");
                 }
-                while courier.idle.lying() < 2 {
+                while courier.idle.idle_count() < 2 {
                     tokio::task::yield_now().await;
                 }
                 let answer = send().await;
-                assert_eq!((is_back(&answer), courier.idle.lying()), (last == FORBIDDEN, 0));
+                assert_eq!((is_back(&answer), courier.idle.idle_count()), (last == FORBIDDEN, 0));
             }
         })
         .await;

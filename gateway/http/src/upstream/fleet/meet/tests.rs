@@ -39,7 +39,7 @@ routes:
     );
     let loaded = load(&text);
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    Upstreams::of(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new())).expect("no files")
+    Upstreams::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new())).expect("no files")
 }
 
 fn look_up(fleets: &Upstreams, lookups: &[(&str, Lookup)]) {
@@ -48,10 +48,10 @@ fn look_up(fleets: &Upstreams, lookups: &[(&str, Lookup)]) {
         match lookup {
             None | Some(Lookup::Silent) => {}
             Some(Lookup::InVain) => {
-                endpoint.addresses.not_found();
+                endpoint.addresses.record_failed_lookup();
             }
             Some(Lookup::Found(socket)) => {
-                endpoint.addresses.found(vec![ConnectTarget::literal(socket).expect("an address")]);
+                endpoint.addresses.update(vec![ConnectTarget::parse_literal(socket).expect("an address")]);
             }
         }
     }
@@ -93,7 +93,7 @@ async fn what_was_found_decides_and_what_was_not_could_be_anything() {
     ] {
         let fleets = fleets(open, fenced);
         look_up(&fleets, &lookups);
-        assert_eq!(fleets.meets_fenced(OPEN).await, meets, "{told}");
+        assert_eq!(fleets.overlaps_fenced(OPEN).await, meets, "{told}");
     }
 }
 
@@ -102,7 +102,7 @@ async fn a_name_that_was_found_once_stays_known() {
     let fleets = fleets(&["open.example:80"], &["10.0.0.1:8000"]);
     look_up(&fleets, &[("open.example:80", Lookup::Found("10.0.0.2:80"))]);
     look_up(&fleets, &[("open.example:80", Lookup::InVain)]);
-    assert!(!fleets.meets_fenced(OPEN).await);
+    assert!(!fleets.overlaps_fenced(OPEN).await);
 }
 
 #[tokio::test]
@@ -110,8 +110,10 @@ async fn an_address_of_this_machine_is_met_over_the_loopback() {
     // A machine without a network has only loopback addresses.
     let own = own_address().map_or("127.0.0.2:8000".to_owned(), |own| format!("{own}:8000"));
     let fleets = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
-    fleets.fleet(OPEN).endpoints[0].addresses.found(vec![ConnectTarget::literal(&own).expect("an address")]);
-    assert!(fleets.meets_fenced(OPEN).await, "{own}");
+    fleets.get(OPEN).endpoints[0]
+        .addresses
+        .update(vec![ConnectTarget::parse_literal(&own).expect("an address")]);
+    assert!(fleets.overlaps_fenced(OPEN).await, "{own}");
 }
 
 #[tokio::test]
@@ -122,15 +124,15 @@ async fn names_that_are_answered_with_a_few_addresses_at_a_time_meet_all_the_sam
         look_up(&fleets, &lookups);
     };
     told("10.0.0.1:80", "10.0.0.2:80");
-    assert!(!fleets.meets_fenced(OPEN).await, "nothing says so yet");
+    assert!(!fleets.overlaps_fenced(OPEN).await, "nothing says so yet");
     told("10.0.0.2:80", "10.0.0.3:80");
-    assert!(fleets.meets_fenced(OPEN).await, "one of them led there before");
+    assert!(fleets.overlaps_fenced(OPEN).await, "one of them led there before");
     // An address that is no longer found may get another owner, so it is forgotten after a time.
     for _ in 0..3 {
         for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
-            endpoint.addresses.grow_older(Duration::from_secs(300));
+            endpoint.addresses.age(Duration::from_secs(300));
         }
         told("10.0.0.4:80", "10.0.0.3:80");
     }
-    assert!(!fleets.meets_fenced(OPEN).await);
+    assert!(!fleets.overlaps_fenced(OPEN).await);
 }

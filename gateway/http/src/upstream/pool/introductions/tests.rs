@@ -30,11 +30,11 @@ struct FakeIdentityCheck {
 }
 
 impl IdentityCheck for FakeIdentityCheck {
-    fn are_needed(&self, _: &Upstream) -> bool {
+    fn is_required(&self, _: &Upstream) -> bool {
         true
     }
 
-    fn introduce<'a>(
+    fn check_identity<'a>(
         &'a self,
         _: &'a mut PooledConnection,
         _: &'a Upstream,
@@ -51,20 +51,20 @@ impl IdentityCheck for FakeIdentityCheck {
         }
     }
 
-    fn attempt(&self) -> CheckAttempt {
+    fn start_attempt(&self) -> CheckAttempt {
         CheckAttempt(0)
     }
 
-    fn lost(&self, _: &Upstream, address: &Arc<Address>, _: CheckAttempt) {
+    fn record_failure(&self, _: &Upstream, address: &Arc<Address>, _: CheckAttempt) {
         self.known.lock().expect("no panic").push(address.clone());
         self.noted.notify_one();
     }
 
-    fn agree(&self, _: &Upstream) -> Result<(), BoxError> {
+    fn check_consistent(&self, _: &Upstream) -> Result<(), BoxError> {
         if self.disagree { Err("they differ".into()) } else { Ok(()) }
     }
 
-    fn is_believed(&self, _: &Upstream, _: &Address, _: &Arc<str>) -> bool {
+    fn is_trusted(&self, _: &Upstream, _: &Address, _: &Arc<str>) -> bool {
         true
     }
 }
@@ -85,10 +85,11 @@ routes:
 "#;
     let loaded = load(text);
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    let fleets = Upstreams::of(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new()))
+    let fleets = Upstreams::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new()))
         .expect("no files");
-    let both = [1, 2].map(|host| ConnectTarget::literal(&format!("127.0.0.{host}:9")).expect("an address"));
-    fleets.all()[0].endpoints()[0].addresses.found(both.into());
+    let both =
+        [1, 2].map(|host| ConnectTarget::parse_literal(&format!("127.0.0.{host}:9")).expect("an address"));
+    fleets.all()[0].endpoints()[0].addresses.update(both.into());
     fleets
 }
 
@@ -96,11 +97,11 @@ async fn asks(introducer: FakeIdentityCheck) {
     let fleets = fleets();
     let fleet = &fleets.all()[0];
     let pool = Pool::new(Sockets, Arc::new(MachineClock), Arc::new(introducer));
-    let long = fleet.endpoints()[0].place().expect("the only one");
-    let asked = pool.ask_all(fleet).await;
+    let long = fleet.endpoints()[0].try_acquire().expect("the only one");
+    let asked = pool.check_all(fleet).await;
     assert!(matches!(asked, Err(ConnectError::LimitReached)), "who is there is not known: {asked:?}");
     drop(long);
-    let asked = pool.ask_all(fleet).await;
+    let asked = pool.check_all(fleet).await;
     assert!(!matches!(asked, Err(ConnectError::LimitReached)), "both were asked: {asked:?}");
 }
 
@@ -123,8 +124,8 @@ async fn who_was_away_is_asked_beside_a_request_and_without_a_place_of_one() {
             (fleets(), Arc::new(FakeIdentityCheck { beside: true, ..FakeIdentityCheck::default() }));
         let fleet = &fleets.all()[0];
         let pool = Pool::new(Sockets, Arc::new(MachineClock), introducer.clone());
-        let _long = fleet.endpoints()[0].place().expect("the only one");
-        assert!(pool.ask_all(fleet).await.is_ok(), "it waits for nobody");
+        let _long = fleet.endpoints()[0].try_acquire().expect("the only one");
+        assert!(pool.check_all(fleet).await.is_ok(), "it waits for nobody");
         while introducer.known.lock().expect("no panic").len() < 2 {
             introducer.noted.notified().await;
         }

@@ -14,9 +14,9 @@
 //! What this crate must not know:
 //!
 //! - the time, randomness, the file system and the environment: texts and variables come in as arguments;
-//! - sockets and any HTTP library: a request is a method, a path, a host and what [`key::Values`] says of it;
+//! - sockets and any HTTP library: a request is a method, a path, a host and what [`key::RequestValues`] says of it;
 //! - how a lock is taken and a mark is kept: it says what they are called, and how long who may wait for them;
-//! - the status and the words of a refusal: [`key::BadKey`] and its like say what is wrong, and the gateway answers.
+//! - the status and the words of a refusal: [`key::KeyError`] and its like say what is wrong, and the gateway answers.
 
 // What a file means.
 pub mod diagnose;

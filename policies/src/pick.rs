@@ -17,7 +17,7 @@ pub enum LbPolicy {
 /// An endpoint, as it is when a request picks one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LbCandidate {
-    /// [`hash`] of its name.
+    /// [`hash_name`] of its name.
     pub name: u64,
     /// Requests in flight.
     pub busy: usize,
@@ -33,7 +33,7 @@ pub fn hash_name(text: &str) -> u64 {
 /// The order in which one request tries the candidates, each once. Unusable candidates come last, so that all are
 /// tried where none is usable.
 ///
-/// `turn`: how many requests came before it. `key`: [`hash`] of what [`Balance::ByKey`] goes by.
+/// `turn`: how many requests came before it. `key`: [`hash_name`] of what [`LbPolicy::ByKey`] goes by.
 pub fn candidate_order(balance: LbPolicy, turn: usize, key: u64, candidates: &[LbCandidate]) -> Vec<usize> {
     let (usable, out): (Vec<usize>, Vec<usize>) =
         (0..candidates.len()).partition(|at| candidates[*at].usable);

@@ -6,7 +6,7 @@ fn fold(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
 }
 
-/// True if `name` is a spelling of the field `plainly` (see [`plain`]).
+/// True if `name` is a spelling of the field `plainly` (see [`normalize`]).
 pub fn is_spelling_of(name: &str, plainly: &str) -> bool {
     name.len() == plainly.len() && starts_with_spelling(name, plainly)
 }

@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConflictReport {
     /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks; and of patterns of
-    /// leases, as [`Published::entries`] has them.
+    /// leases, as [`PlanDigest::entries`] has them.
     pub ours: Vec<usize>,
     /// The plans are too large and too different to look at all pairs: so whatever was not looked at is among these.
     pub unfinished: bool,

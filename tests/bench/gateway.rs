@@ -23,7 +23,7 @@ pub(crate) enum UpstreamKind {
     Guard,
 }
 
-/// [`Gateway::stop`] ends it and gives its locks back.
+/// [`BenchGateway::stop`] ends it and gives its locks back.
 pub(crate) struct BenchGateway {
     child: ChildProcess,
     pub(crate) public: SocketAddr,

@@ -85,7 +85,7 @@ async fn guard(beside: &GuardFixture, peer: &ProxyProcess, settings: &[(&str, se
     launch.start().await
 }
 
-/// The service at the door that guards of `Beside` know.
+/// The service at the door that guards of `GuardFixture` know.
 fn service(beside: &GuardFixture) -> SocketAddr {
     beside.origin.door("service")
 }

@@ -269,7 +269,7 @@ impl GuardLaunch {
         self.try_start().await.unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Like [`Launch::start`].
+    /// Like [`GuardLaunch::start`].
     ///
     /// # Errors
     /// With its log, if it ends or is silent instead.

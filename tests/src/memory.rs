@@ -1,8 +1,8 @@
 //! A ZooKeeper in memory: in simulated time, repeatable, and with every accident on demand.
 //!
 //! It stands behind the gateway's own seam, [`fencegate_lock::session::link`], and answers as a real server does: the
-//! tests in `sim/` ask both the same questions. Start with [`Ensemble::start`] inside a `LocalSet`, make an
-//! [`Ensemble::wire`], give the [`Ensemble::client`] on it to the gateway, and hurt the [`Wire`].
+//! tests in `sim/` ask both the same questions. Start with [`SimEnsemble::start`] inside a `LocalSet`, make an
+//! [`SimEnsemble::wire`], give the [`SimEnsemble::client`] on it to the gateway, and hurt the [`Wire`].
 //!
 //! Reading order: [`tree`] holds the nodes, [`request`] is what can be asked of them, [`server`] puts sessions and
 //! [`watches`] around them; none of these knows the time. [`ensemble`] brings the clock and the accidents of all,

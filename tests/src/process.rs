@@ -214,7 +214,7 @@ impl TestProcess {
         self.child.log()
     }
 
-    /// From here on, [`Process::peak`] counts anew.
+    /// From here on, [`TestProcess::peak`] counts anew.
     ///
     /// # Panics
     /// If the kernel refuses.

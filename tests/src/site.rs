@@ -123,7 +123,7 @@ impl TestSite {
         Gateway::start(&self.policy(name)).await
     }
 
-    /// Like [`Site::policy`], with a session so long that its janitor does not come while a test looks: what is gone
+    /// Like [`TestSite::policy`], with a session so long that its janitor does not come while a test looks: what is gone
     /// was removed by its own attempt.
     pub fn policy_without_janitor(&self, name: &str) -> TestPolicy {
         self.policy(name).with("/zookeeper/session_timeout", "60s")

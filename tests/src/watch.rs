@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::prometheus::Prometheus;
 
-/// A Prometheus that is told during its life whom to look at. Its rules are [hurried](crate::prometheus::hurried).
+/// A Prometheus that is told during its life whom to look at. Its rules are [hurried](crate::prometheus::speed_up).
 pub struct AlertWatch(Prometheus);
 
 /// The gateways and guards of one test, as Prometheus knows them.

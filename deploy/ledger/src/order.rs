@@ -48,7 +48,7 @@ pub(crate) enum Direction {
 
 impl Order {
     /// # Errors
-    /// [`BadOrder`] names the part that is not allowed.
+    /// [`ParseOrderError`] names the part that is not allowed.
     pub(crate) fn parse(
         resource: Resource,
         operation: String,
@@ -66,7 +66,7 @@ impl Order {
     /// Takes from one and gives to another.
     ///
     /// # Errors
-    /// [`BadOrder`] names the part that is not allowed.
+    /// [`ParseOrderError`] names the part that is not allowed.
     pub(crate) fn transfer(
         from: Resource,
         to: Resource,
@@ -101,13 +101,13 @@ fn check_operation(operation: &str, amount: i64) -> Result<(), ParseOrderError> 
 
 impl Resource {
     /// # Errors
-    /// [`BadOrder::Id`].
+    /// [`ParseOrderError::Id`].
     pub(crate) fn account(id: &str) -> Result<Self, ParseOrderError> {
         id_parsed(id).map(Self::Account)
     }
 
     /// # Errors
-    /// [`BadOrder::Id`].
+    /// [`ParseOrderError::Id`].
     pub(crate) fn sku(id: &str) -> Result<Self, ParseOrderError> {
         id_parsed(id).map(Self::Sku)
     }

@@ -126,7 +126,7 @@ impl PlanCompat {
         self.changed.subscribe()
     }
 
-    /// Whether this session may take locks of this route, for callers without an [`Accord`].
+    /// Whether this session may take locks of this route, for callers without an [`RouteVerdicts`].
     pub fn route_status(&self, session: i64, route: &FencedRoute) -> RouteStatus {
         let state = self.read();
         if state.mixed != MixedPlans::Refuse {

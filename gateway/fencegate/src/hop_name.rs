@@ -15,7 +15,7 @@ use crate::refusal::{Reason, Refusal};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViaName {
     name: Arc<str>,
-    /// The entries for `Via`, by HTTP version: see [`HopName::entry`]. They live as long as the process, so a copy
+    /// The entries for `Via`, by HTTP version: see [`ViaName::entry`]. They live as long as the process, so a copy
     /// needs no reference count: each request has two copies.
     entries: [HeaderValue; 3],
 }

@@ -86,13 +86,13 @@ impl JsonClient {
     }
 
     /// # Errors
-    /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
+    /// [`JsonClientError`] when no complete answer came within `timeout`.
     pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonResponse, JsonClientError> {
         self.request(Method::GET, path, &[], Bytes::new(), timeout).await
     }
 
     /// # Errors
-    /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
+    /// [`JsonClientError`] when no complete answer came within `timeout`.
     pub async fn post(
         &mut self,
         path: &str,
@@ -105,7 +105,7 @@ impl JsonClient {
     /// A POST that must happen at most once, with this idempotency key.
     ///
     /// # Errors
-    /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
+    /// [`JsonClientError`] when no complete answer came within `timeout`.
     pub async fn post_once(
         &mut self,
         path: &str,
@@ -120,7 +120,7 @@ impl JsonClient {
     /// Any request, with further fields.
     ///
     /// # Errors
-    /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
+    /// [`JsonClientError`] when no complete answer came within `timeout`.
     pub async fn request(
         &mut self,
         method: Method,

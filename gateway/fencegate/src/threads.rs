@@ -1,7 +1,7 @@
 //! The threads on which requests and locks depend. Each can be asked whether it still runs its tasks.
 //!
 //! A thread that computes without end, or blocks on a lock or a disk, answers nothing. A service manager calls that
-//! hung, and so does `/live`. Nobody who wants to know waits for such a thread: [`Threads::watched`] asks all of them again
+//! hung, and so does `/live`. Nobody who wants to know waits for such a thread: [`ThreadMonitor::watch`] asks all of them again
 //! and again, and counts how often it has looked in vain. A process that stands still as a whole does not look either, so that
 //! such a time counts for no thread.
 //!
@@ -204,7 +204,7 @@ impl ThreadMonitor {
         }
     }
 
-    /// The thread that hangs, or has ended too early, where there is one. Asked of what [`Threads::watched`] has seen.
+    /// The thread that hangs, or has ended too early, where there is one. Asked of what [`ThreadMonitor::watch`] has seen.
     pub(crate) fn hung(&self) -> Option<String> {
         self.find_silent(ThreadRole::keeps_alive)
     }

@@ -86,11 +86,11 @@ pub enum FetchJwksError {
 }
 
 impl JwksFetcher {
-    /// The URL must be `http://`. There are no keys before the first [`Remote::fetch`]. Some task must run
-    /// [`Remote::refresh`].
+    /// The URL must be `http://`. There are no keys before the first [`JwksFetcher::fetch`]. Some task must run
+    /// [`JwksFetcher::refresh`].
     ///
     /// # Errors
-    /// [`BadUrl`].
+    /// [`JwksUrlError`].
     pub fn new(url: &str, pace: RefreshPolicy) -> Result<Self, JwksUrlError> {
         let form = || JwksUrlError::Form(url.to_owned());
         if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')) {
@@ -112,7 +112,7 @@ impl JwksFetcher {
     /// Fetches the key set now.
     ///
     /// # Errors
-    /// [`Unfetched`]; the old keys then stay.
+    /// [`FetchJwksError`]; the old keys then stay.
     pub async fn fetch(&self) -> Result<(), FetchJwksError> {
         let begun = Instant::now();
         let answer = timeout(self.pace.patience, self.exchange()).await;

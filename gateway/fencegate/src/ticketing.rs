@@ -100,7 +100,7 @@ impl TicketIssuer {
         self.ticket_until(keys, token, mode, session, None).map(|(ticket, _)| ticket)
     }
 
-    /// As [`Ticketing::ticket`]. Where a span is given, the ticket says in milliseconds since 1970 after which moment no
+    /// As [`TicketIssuer::ticket`]. Where a span is given, the ticket says in milliseconds since 1970 after which moment no
     /// dispatch under it may be begun, which is returned: that of the span, or a moment little before it.
     pub fn ticket_until(
         &self,
@@ -136,7 +136,7 @@ impl TicketIssuer {
     /// Verifies a ticket: a gateway of this installation has signed it, and it has not expired.
     ///
     /// # Errors
-    /// [`Bad`].
+    /// [`TicketError`].
     pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketError> {
         let unknown = TicketError::Invalid(InvalidTicketError::UnknownKey);
         let Some(served) = self.memory.installation() else { return Err(unknown) };

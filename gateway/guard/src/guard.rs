@@ -121,10 +121,10 @@ impl Guard {
     }
 
     /// The places that have to be asked now whether they run, because what was sent there is in doubt. Empty if nothing
-    /// is, or if [`Rules::watch`] is not set.
+    /// is, or if [`GuardConfig::watch`] is not set.
     ///
     /// Whoever asks makes a new connection for each question, so that the question waits behind what was sent before,
-    /// and tells the guard by [`Guard::seen_running`] or [`Guard::not_seen`].
+    /// and tells the guard by [`Guard::record_alive`] or [`Guard::record_silent`].
     pub fn targets_to_probe(&self) -> Vec<DispatchTarget> {
         self.backend.targets_to_probe()
     }

@@ -46,7 +46,7 @@ pub struct GuardEnv {
 }
 
 impl Guard {
-    /// Run [`Guard::tend`] from now on, and end with [`Guard::leave`]. If a guard goes without it, the other guards
+    /// Run [`Guard::run_background`] from now on, and end with [`Guard::leave`]. If a guard goes without it, the other guards
     /// take it for dead, and its dispatches in flight are in doubt.
     ///
     /// # Errors

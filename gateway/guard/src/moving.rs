@@ -113,7 +113,7 @@ pub enum MigrationError {
 
 impl StoreMigration {
     /// # Errors
-    /// See [`NotMoved`]: mend the cause, and run it again.
+    /// See [`MigrationError`]: mend the cause, and run it again.
     pub async fn run(
         &self,
         intent: MigrationMode,

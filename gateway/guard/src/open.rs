@@ -44,7 +44,7 @@ pub struct UnstartedGuard {
 }
 
 impl Guard {
-    /// `instance`: a name that no other process ever has. Run [`Guard::tend`] from now on, and end with
+    /// `instance`: a name that no other process ever has. Run [`Guard::run_background`] from now on, and end with
     /// [`Guard::leave`]; without it the next start assumes that this guard was killed.
     ///
     /// # Errors

@@ -3,11 +3,11 @@
 //! Marks, dispatches in flight, doubts and the journal are rows. Each decision is one function call in the database,
 //! which locks the rows of all its keys. Memory holds no truth. In reading order:
 //!
-//! - [`Place`]: where the database is, and what has to be true of it
-//! - [`Postgres`]: one guard in it: its instance, its [`Lease`], its questions
-//! - [`Look`]: the result of one look at the keys of a claim
-//! - [`HeldRight`]: the right to decide over an operation, which is a row, too
-//! - [`Unavailable`]: why the database gave no answer
+//! - [`PostgresConfig`]: where the database is, and what has to be true of it
+//! - [`PostgresStore`]: one guard in it: its instance, its [`GuardMembership`], its questions
+//! - [`AdmitReply`]: the result of one look at the keys of a claim
+//! - [`PostgresOperationLock`]: the right to decide over an operation, which is a row, too
+//! - [`PostgresError`]: why the database gave no answer
 
 mod backlog;
 mod beat;

@@ -191,7 +191,7 @@ impl ReservedOperation {
         Some(PendingOperation { lock: right, entry: Box::new(self.entry(State::Admitted)) })
     }
 
-    /// The change that the answer makes. It is [`Writing::Nothing`] if the answer leaves the outcome open, and the
+    /// The change that the answer makes. It is [`JournalUpdate::Nothing`] if the answer leaves the outcome open, and the
     /// operation stays unknown. Bodies are kept only in the first half of the journal, because the entries alone keep
     /// operations from happening twice.
     pub(crate) fn completion_update(

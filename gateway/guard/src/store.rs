@@ -1,10 +1,10 @@
 //! The store of a guard: what it must not forget, and the one place that makes it durable.
 //!
 //! - [`Change`]: one thing to remember or to forget
-//! - [`Remembered`]: the state that a guard begins with
-//! - [`Store`]: keeps it over restarts; [`Redb`] is one, in a file
+//! - [`RecoveredState`]: the state that a guard begins with
+//! - [`Store`]: keeps it over restarts; [`RedbStore`] is one, in a file
 //! - [`backup`]: a copy of a store in a file, from which a store can be made again
-//! - [`Committer`]: puts the changes of many requests into one transaction, and [`Commits`] commits it
+//! - [`CommitHandle`]: puts the changes of many requests into one transaction, and [`CommitLoop`] commits it
 
 pub mod backup;
 mod change;

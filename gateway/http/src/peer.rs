@@ -44,7 +44,7 @@ pub struct ClientIdentity {
 }
 
 impl ConnectionInfo {
-    /// A peer without TLS; see [`Self::over`].
+    /// A peer without TLS; see [`Self::with_tls`].
     pub fn new(address: SocketAddr, local: SocketAddr) -> Self {
         Self { address, local, tls: None, written: OnceCell::new() }
     }

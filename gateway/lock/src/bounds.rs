@@ -3,7 +3,7 @@
 /// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; a test with 1.4 MB of paths passed.
 pub const MAX_SESSION_PATH_BYTES: usize = 512 * 1024;
 
-/// The part of [`MOST_BYTES`] that is kept for other nodes of a session: its member node, and the nodes that name its
+/// The part of [`MAX_SESSION_PATH_BYTES`] that is kept for other nodes of a session: its member node, and the nodes that name its
 /// plan.
 pub const RESERVED_PATH_BYTES: usize = 1024;
 

@@ -199,7 +199,7 @@ impl Client {
 
     /// Gives back the kept nodes, and closes the sessions, so that processes that wait get the locks at once. Release
     /// all locks before. A session with a lock that is not released is left to its timeout, and so are its lock nodes.
-    /// [`Held::holds`] is false from this call on.
+    /// [`LockGuard::is_held`] is false from this call on.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing: the client closes all the same.
@@ -251,7 +251,7 @@ impl LockBuilder<'_> {
         self.cached_with(CachedHold::default())
     }
 
-    /// Like [`Ask::cached`], with other bounds.
+    /// Like [`LockBuilder::cached`], with other bounds.
     pub fn cached_with(self, rules: CachedHold) -> Self {
         Self { hold: Hold::Cached(rules), ..self }
     }
@@ -269,14 +269,14 @@ impl LockBuilder<'_> {
     }
 
     /// Says how long a request may still be at work after its holder is gone. If a holder leaves without
-    /// [`Held::release`], the next holder waits for `delay` first. Only for a single key; all callers for the key have
+    /// [`LockGuard::release`], the next holder waits for `delay` first. Only for a single key; all callers for the key have
     /// to say the same.
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay: Some(delay), ..self }
     }
 
     /// Lets up to `count` holders, 2 to 1000 over all processes, have the key at once. Each has a permit of its own,
-    /// see [`Held::permit`]. Only for a single key, to write, and strict. All callers for the key have to say the same
+    /// see [`LockGuard::permit`]. Only for a single key, to write, and strict. All callers for the key have to say the same
     /// number.
     pub fn permits(self, count: u16) -> Self {
         let site = Permits::new(count).map(|permits| LockSite::Semaphore { permits });

@@ -15,7 +15,7 @@ struct CachedRoute<'r> {
     caching: CachedHold,
 }
 
-/// See [`keep`] for when two templates count as one key.
+/// See [`check_holds`] for when two templates count as one key.
 pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     check_holds(fences, faults);
     check_enforcement(fences, faults);

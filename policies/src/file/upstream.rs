@@ -156,7 +156,7 @@ fn parse_entry<'n>(key: &'n MappingKey, node: &'n Node, faults: &'n Diagnostics)
     UpstreamEntry { name: &key.text, upstream, place }
 }
 
-/// `Level::Delay` gets its length from the field `delay`.
+/// `FencingLevel::Delay` gets its length from the field `delay`.
 const LEVELS: [(&str, FencingLevel); 4] = [
     ("none", FencingLevel::None),
     ("delay", FencingLevel::Delay(Duration::ZERO)),

@@ -32,7 +32,7 @@ const CHARSET: &str = "may stand in the body, too, which is in another character
 const KIND: &str = "may stand in the body, too, which has no single `Content-Type`";
 const MANY: &str = "may stand in another source, too, which has more than 10000 fields";
 
-/// The sources of a request beside the query, which [`Values::query`] has.
+/// The sources of a request beside the query, which [`RequestValues::query`] has.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestSources<'a> {
     /// The variables of the route's path, with their decoded values.

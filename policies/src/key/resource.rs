@@ -68,7 +68,7 @@ impl ResourceKey {
         Ok(Self::parse(text)?)
     }
 
-    /// Reads the keys of one request, as [`listed`] writes them: at least one, ascending, none twice.
+    /// Reads the keys of one request, as [`join_keys`] writes them: at least one, ascending, none twice.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidKeyError> {
         let keys = text.split(", ").map(Self::parse).collect::<Result<Vec<_>, _>>()?;
         let ascending = keys.is_sorted_by(|key, next| key < next);

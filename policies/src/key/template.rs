@@ -9,7 +9,7 @@ use super::{
 };
 use crate::path::{PathTemplate, is_unreserved};
 
-/// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::Why::Unseparated).
+/// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::KeyTemplateErrorKind::NotSeparated).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyTemplate {
     pub(super) parts: Vec<TemplatePart>,

@@ -40,7 +40,7 @@ pub struct HealthCheck {
 pub struct OutlierEjection {
     /// Failures in a row. Default 5.
     pub failures: usize,
-    /// The length of the first ejection. Each further ejection in a row is twice as long, up to [`Eject::LONGEST`]
+    /// The length of the first ejection. Each further ejection in a row is twice as long, up to [`OutlierEjection::LONGEST`]
     /// times this length. Default 30 s.
     pub base: Duration,
 }

@@ -139,12 +139,12 @@ impl Fence {
         self.templates().any(|ours| other.templates().any(|theirs| ours.shape() == theirs.shape()))
     }
 
-    /// True if a key or an operation is not known before the body is: see [`Fence::body`].
+    /// True if a key or an operation is not known before the body is: see [`Fence::parse_body`].
     pub fn reads_body(&self) -> bool {
         self.pointers().next().is_some()
     }
 
-    /// Reads a request body for [`Values::body`], and keeps what this fence's keys and operations ask for.
+    /// Reads a request body for [`RequestValues`](crate::key::RequestValues), and keeps what this fence's keys and operations ask for.
     ///
     /// # Errors
     /// Another reader could take other values from it.
@@ -252,7 +252,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Reads [`Mode::word`] back.
+    /// Reads [`Mode::as_str`] back.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Exclusive, Self::Shared].into_iter().find(|mode| mode.as_str() == word)
     }

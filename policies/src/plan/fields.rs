@@ -30,7 +30,7 @@ impl ReservedFields {
         Self { renamed: renamed.into_iter().map(|name| normalize(&name)).collect() }
     }
 
-    /// True for every spelling that some server takes for one of our fields, see [`plain`].
+    /// True for every spelling that some server takes for one of our fields, see [`crate::spelling::normalize`].
     pub fn contains(&self, name: &str) -> bool {
         starts_with_spelling(name, "fencing-")
             || self.renamed.iter().any(|renamed| is_spelling_of(name, renamed))

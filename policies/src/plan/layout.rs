@@ -48,9 +48,9 @@ pub enum LockSite {
     #[default]
     Native,
     /// Below the root, with several holders. A semaphore has mode exclusive and one key, and is not kept between
-    /// requests. The [key of its last permit](ResourceKey::of_permit) is not too long.
+    /// requests. The [key of its last permit](ResourceKey::for_permit) is not too long.
     Semaphore { permits: Permits },
-    /// `path`: of the parent of the lock nodes; with [`Foreign::ExclusiveNode`], of the node itself.
+    /// `path`: of the parent of the lock nodes; with [`ForeignLayout::ExclusiveNode`], of the node itself.
     Foreign { layout: ForeignLayout, path: Arc<str> },
 }
 

@@ -19,7 +19,7 @@ pub struct OnceRule {
     pub required: bool,
     /// How long a finished operation is remembered. Default 24 h.
     pub keep: Duration,
-    /// Statuses that are the end of an operation beside those that always are: see [`super::Ending`].
+    /// Statuses that are the end of an operation beside those that always are: see [`super::OperationEnd`].
     pub finals: Vec<u16>,
     /// How many operations ZooKeeper may remember; a guard has its own limits.
     pub memory: OperationQuota,
@@ -54,9 +54,9 @@ pub struct OperationName {
 
 impl OnceRule {
     pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-    /// The default of [`Memory::route`]: half of all that ZooKeeper may remember.
+    /// The default of [`OperationQuota::route`]: half of all that ZooKeeper may remember.
     pub const SHARE: usize = 50_000;
-    /// The default of [`Memory::client`]: a tenth of all that ZooKeeper may remember.
+    /// The default of [`OperationQuota::client`]: a tenth of all that ZooKeeper may remember.
     pub const CLIENT_SHARE: usize = 10_000;
 
     pub(crate) fn default_key() -> KeyTemplate {

@@ -22,18 +22,18 @@ pub struct Upstream {
     /// No hop between here and the guard, or the filter, sends a request twice, so nobody has seen a request that it
     /// refuses. Default false.
     pub direct: bool,
-    /// What becomes of a dispatch that comes after its `Fencing-Not-After`. Default [`Expiry::Ignored`].
+    /// What becomes of a dispatch that comes after its `Fencing-Not-After`. Default [`ExpiryPolicy::Ignored`].
     pub expiry: ExpiryPolicy,
     pub fields: TokenFields,
     /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
     pub operation_field: Option<Arc<str>>,
     /// The statuses of an answer to a fenced request that do not tell that its execution is over. Default 502 and 504.
-    /// Without a meaning at [`Level::Guard`]: the guard tells how an execution ended.
+    /// Without a meaning at [`FencingLevel::Guard`]: the guard tells how an execution ended.
     pub unfinished: UnfinishedStatuses,
     /// Default 3 s.
     pub connect_timeout: Duration,
-    /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`], 9 s with
-    /// [`Level::None`]. With [`Level::Delay`] 15 s, or the delay if that is shorter.
+    /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`FencingLevel::Guard`], 9 s with
+    /// [`FencingLevel::None`]. With [`FencingLevel::Delay`] 15 s, or the delay if that is shorter.
     pub response_timeout: Duration,
     /// The kernel gives up a byte of a fenced request that stays unacknowledged for longer (`TCP_USER_TIMEOUT`), also
     /// while this process stands still. Behind a gateway it is the response timeout: for so long every level waits for

@@ -16,9 +16,9 @@ pub struct ZooKeeperSettings {
     /// The ensemble's `tickTime`.
     pub tick: Duration,
     /// How long before the end of the session nothing is sent any more; `None` for the default, see
-    /// [`ZooKeeper::margin`].
+    /// [`ZooKeeperSettings::margin`].
     pub safety_margin: Option<Duration>,
-    /// The number of sessions that share the keys, 1 to [`ZooKeeper::MOST_SESSIONS`]. Default 4.
+    /// The number of sessions that share the keys, 1 to [`ZooKeeperSettings::MOST_SESSIONS`]. Default 4.
     pub sessions: usize,
     pub acl: AclMode,
     /// Identities that may do everything with our nodes, beside ourselves: `scheme:id`, in the form that ZooKeeper

@@ -28,7 +28,7 @@ type LockKeys<'p> = (&'p LockDigest, Vec<Glob>);
 
 /// What clashes with another plan.
 pub(super) struct LeaseConflicts {
-    /// Places of routes, and behind them of patterns, as [`Published::entries`] has them.
+    /// Places of routes, and behind them of patterns, as [`PlanDigest::entries`] has them.
     pub(super) at: Vec<usize>,
     /// There are so many pairs that not each was looked at: whatever may clash is among these.
     pub(super) unfinished: bool,

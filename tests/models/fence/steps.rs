@@ -33,7 +33,7 @@ pub(super) enum ModelStep {
     Write,
     /// The upstream's connection breaks.
     Lose(ModelToken),
-    /// The guard drops a dispatch that no gateway waits for. This happens only without [`Rule::Detach`].
+    /// The guard drops a dispatch that no gateway waits for. This happens only without [`ProtocolRule::Detach`].
     Drop(ModelToken),
     /// The guard is killed, and starts again.
     Restart,

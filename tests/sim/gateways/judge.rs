@@ -62,7 +62,7 @@ impl LockJudge {
         }
     }
 
-    /// A request was given its lock; the number is for [`Judge::leaves`].
+    /// A request was given its lock; the number is for [`LockJudge::leave`].
     pub(super) fn enter(
         &self,
         who: &str,

@@ -34,7 +34,7 @@ pub struct TlsEnsemble {
 /// promises that have to hold there as well.
 pub const VARIABLE: &str = "FENCEGATE_TEST_TLS";
 
-/// The digest of the super user, with whose password [`Tree`](crate::zookeeper::Tree) logs in.
+/// The digest of the super user, with whose password [`Tree`](crate::zookeeper::ZnodeTree) logs in.
 const SUPER_DIGEST: &str = "super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=";
 
 /// The class path with Netty, which ZooKeeper needs for TLS. The manifest of Debian's `netty-all.jar` is empty.

@@ -43,7 +43,7 @@ pub(super) enum ServerRequest {
     Close,
 }
 
-/// A [`Step`] that travels.
+/// A `Step` that travels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OwnedStep {
     Check { path: String, version: i32 },

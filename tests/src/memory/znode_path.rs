@@ -5,7 +5,7 @@ use fencegate_lock::session::link::{NodeKind, ZkError};
 use super::request::{OwnedStep, ServerRequest};
 
 /// # Errors
-/// [`Fault::Refused`]: nothing was sent.
+/// [`ZkError::Refused`]: nothing was sent.
 pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
     match request {
         ServerRequest::Create { path, kind, .. } => check_create(path, *kind),

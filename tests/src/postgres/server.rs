@@ -128,7 +128,7 @@ impl PostgresServer {
         self.signal_all(Signal::STOP);
     }
 
-    /// It goes on after [`Server::freeze`].
+    /// It goes on after [`PostgresServer::freeze`].
     pub fn thaw(&self) {
         self.signal_all(Signal::CONT);
     }

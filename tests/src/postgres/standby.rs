@@ -79,7 +79,7 @@ impl PostgresServer {
         self.database("postgres").run("SELECT pg_reload_conf()");
     }
 
-    /// A standby hears of nothing more until [`Server::receives`] is asked; its primary goes on.
+    /// A standby hears of nothing more until `PostgresServer` is asked; its primary goes on.
     pub fn pause_receiving(&self) {
         self.database("postgres").run("ALTER SYSTEM SET primary_conninfo = ''");
         self.database("postgres").run("SELECT pg_reload_conf()");

@@ -32,7 +32,7 @@ impl GatewayState {
     /// The key behind which a list goes on. What no request asks for has a place in it as well.
     ///
     /// # Errors
-    /// As [`Self::meant`].
+    /// As [`Self::resolve_key`].
     pub(super) fn list_position(&self, text: &str) -> Result<ResourceKey, ApiError> {
         if self.names().0 == KeyVisibility::Hash && is_key_hash(text) {
             return self.resolve_key(text);

@@ -54,7 +54,7 @@ impl RunLoop {
     /// Returns the exit code.
     ///
     /// # Errors
-    /// [`NotRun`]
+    /// [`RunCommandError`]
     ///
     /// # Cancellation
     /// Must not be dropped while a command runs.

@@ -29,7 +29,7 @@ enum LockBackend {
 
 impl LockSource {
     /// # Errors
-    /// [`NoLock`]
+    /// [`AcquireLockError`]
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in line.

@@ -70,7 +70,7 @@ impl ChildProcess {
     /// Waits for a line that `wanted` accepts, seen already or yet to come.
     ///
     /// # Errors
-    /// [`Timeout`] when it did not come in time, and at once when the child can say nothing any more.
+    /// [`OutputTimeoutError`] when it did not come in time, and at once when the child can say nothing any more.
     pub fn wait_line(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -79,10 +79,10 @@ impl ChildProcess {
         self.wait_line_after(OutputCursor::default(), wanted, timeout)
     }
 
-    /// Like [`Child::wait_line`], for the lines that came after `start` was taken.
+    /// Like [`ChildProcess::wait_line`], for the lines that came after `start` was taken.
     ///
     /// # Errors
-    /// As [`Child::wait_line`].
+    /// As [`ChildProcess::wait_line`].
     pub fn wait_line_after(
         &self,
         start: OutputCursor,
@@ -131,7 +131,7 @@ impl ChildProcess {
         }
     }
 
-    /// Waits until all that it has said is in [`Child::log`]. Others that have its output, such as processes that it has
+    /// Waits until all that it has said is in [`ChildProcess::log`]. Others that have its output, such as processes that it has
     /// started, may keep it open for longer than `timeout`.
     pub fn wait_output_end(&self, timeout: Duration) {
         // Nothing that it looks for is there: it returns at the end of both streams.

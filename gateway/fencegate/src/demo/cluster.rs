@@ -59,7 +59,7 @@ impl Cluster {
     /// Starts all processes and returns when all of them listen. Blocks.
     ///
     /// # Errors
-    /// [`NotPlayed`] names the process that did not start, and its output.
+    /// [`DemoError`] names the process that did not start, and its output.
     pub(super) fn start(level: DemoLevel) -> Result<Self, DemoError> {
         let own = std::env::current_exe()?;
         let folder = tempfile::Builder::new().prefix("fencegate-demo-").tempdir()?;

@@ -35,7 +35,7 @@ pub use self::{
 /// Plays the story. The exit code is 0 if every claim held; without a fence, if the accident was shown.
 ///
 /// # Errors
-/// [`NotPlayed`] when there was nothing to show.
+/// [`DemoError`] when there was nothing to show.
 pub fn run(options: DemoOptions) -> Result<ExitCode, DemoError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(play(options));

@@ -22,7 +22,7 @@ pub struct Relay {
     _stop: DropGuard,
 }
 
-/// Bytes that are, or will be, held back. Dropping it does not deliver them; see [`HeldBack::release`].
+/// Bytes that are, or will be, held back. Dropping it does not deliver them; see [`HeldBytes::release`].
 #[derive(Debug)]
 pub struct HeldBytes(Arc<HoldState>);
 

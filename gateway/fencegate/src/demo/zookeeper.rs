@@ -12,7 +12,7 @@ use super::child::{ChildProcess, Signal};
 /// A standalone server on loopback.
 #[derive(Debug)]
 pub struct PrivateZooKeeper {
-    /// `None` between [`PrivateZooKeeper::stop`] and [`PrivateZooKeeper::start_again`].
+    /// `None` between [`PrivateZooKeeper::stop`] and [`PrivateZooKeeper::restart`].
     server: Option<ChildProcess>,
     address: SocketAddr,
     configuration: PathBuf,
@@ -61,7 +61,7 @@ impl PrivateZooKeeper {
     /// Starts a server that keeps its data in `dir` and returns when it serves.
     ///
     /// # Errors
-    /// [`NotStarted::Missing`] names the package to install.
+    /// [`StartZooKeeperError::Missing`] names the package to install.
     pub fn start(dir: &Path, settings: ZooKeeperConfig) -> Result<Self, StartZooKeeperError> {
         check_installed()?;
         let mut tries = 0;

@@ -20,7 +20,7 @@ impl JsonClient {
     /// A POST without a body, on a connection that is not used again. An error answer is read as a whole.
     ///
     /// # Errors
-    /// [`NoJsonAnswer`] when no head of an answer came within `patience`.
+    /// [`JsonClientError`] when no head of an answer came within `patience`.
     pub async fn post_stream(
         &mut self,
         path: &str,

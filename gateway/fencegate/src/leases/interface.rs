@@ -18,7 +18,7 @@ use axum::{
 use self::setting::LeaseApi;
 use crate::refusal::{Reason, Refusal};
 
-/// The routes. Each request must have a [`setting::Applicant`] as an extension.
+/// The routes. Each request must have a [`setting::LeaseCaller`] as an extension.
 pub fn routes(interface: LeaseApi) -> Router {
     let v1 = Router::new()
         .route("/leases", get(oversight::list).post(client_calls::acquire))

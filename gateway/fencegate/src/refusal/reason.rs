@@ -37,7 +37,7 @@ pub enum Audience {
 }
 
 impl Outcome {
-    /// Reads [`Outcome::word`] back.
+    /// Reads [`Outcome::as_str`] back.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Done, Self::Replayed, Self::NotDispatched, Self::Unknown]
             .into_iter()

@@ -28,7 +28,7 @@ impl MainThread {
     }
 
     /// Stops new work and waits until the workers have finished or have given up, for `patience`. A second signal ends the process at
-    /// once, and so does a thread that hangs for [`LAST`] longer. Returns how many requests were left at work.
+    /// once, and so does a thread that hangs for [`EXIT_TIMEOUT`] longer. Returns how many requests were left at work.
     pub(super) fn drain(
         self,
         manager: ServiceNotifier,

@@ -37,7 +37,7 @@ pub fn challenge_request(address: &str, nonce: &Nonce) -> Option<Request<Body>> 
     Some(http)
 }
 
-/// The answer to a [`question`], and of nothing else.
+/// The answer to a [`challenge_request`], and of nothing else.
 pub fn challenge_response(http: &Request<Body>, ours: &PeerSecret) -> Option<Reply> {
     if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
         return None;
@@ -86,7 +86,7 @@ pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHeade
     })
 }
 
-/// What [`believed`] reads.
+/// What [`verify`] reads.
 pub fn encode(pass: &PeerSecret, key: &str, left: Duration, certificate: Option<&str>, from: &str) -> String {
     let certificate = certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
     format!("pass={}; key={key}; wait={}{certificate}; from={from}", pass.as_str(), left.as_millis())

@@ -136,7 +136,7 @@ impl<N: Network> DialOptions<'_, N> {
         self.with_timeout(proven).await
     }
 
-    /// As [`Self::reach`], over a connection that has carried exchanges before. `None`: it was closed meanwhile.
+    /// As [`Self::connect_verified`], over a connection that has carried exchanges before. `None`: it was closed meanwhile.
     async fn reuse(&self, lying: IdleConnection, way: &HolderRoute) -> io::Result<Option<Connection>> {
         let IdleConnection { mut connection, since, .. } = lying;
         if since.elapsed() < REVERIFY_AFTER {

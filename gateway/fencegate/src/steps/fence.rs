@@ -181,7 +181,7 @@ async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
     }
 }
 
-/// The entry of a running request in [`crate::stays::Stays`].
+/// The entry of a running request in [`crate::stays::RequestTracker`].
 fn active_request(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest {
     ActiveRequest {
         request: request.notes.request_id.get().cloned(),
@@ -192,7 +192,7 @@ fn active_request(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest
     }
 }
 
-/// The entry of a finished request in [`crate::stays::Stays`].
+/// The entry of a finished request in [`crate::stays::RequestTracker`].
 fn finished_request(
     staying: ActiveRequest,
     notes: &RequestContext,

@@ -184,7 +184,7 @@ impl FilterDeps {
 /// The moment from which on a request must not be begun, on this clock; `None` where its fields name none.
 ///
 /// # Errors
-/// [`Refused::Expired`] if that moment has come.
+/// [`AdmitError::Expired`] if that moment has come.
 pub fn start_deadline(
     presented: &HeaderMap,
     clock: &dyn Clock,

@@ -179,7 +179,7 @@ impl GuardRegistry {
         }
     }
 
-    /// A guard has announced itself at the beginning of a connection. Its process, for [`Guards::let_in`].
+    /// A guard has announced itself at the beginning of a connection. Its process, for [`GuardRegistry::record_admitted`].
     pub fn record_announcement(
         &self,
         upstream: &Upstream,

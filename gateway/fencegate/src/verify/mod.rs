@@ -74,7 +74,7 @@ impl KeyForm {
 /// Plays all cases that apply. `told` gets each result as soon as it is known.
 ///
 /// # Errors
-/// [`Trouble`] if there was no service to test.
+/// [`VerifyError`] if there was no service to test.
 pub fn verify(
     service: &Service,
     names: KeyForm,

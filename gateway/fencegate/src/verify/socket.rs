@@ -98,7 +98,7 @@ impl Instance {
     }
 
     /// # Errors
-    /// [`Unanswered::Unreachable`].
+    /// [`RequestError::Unreachable`].
     pub async fn open(&self) -> Result<Connection, RequestError> {
         let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
         timeout(CONNECT_TIMEOUT, self.dial()).await.unwrap_or_else(late).map_err(RequestError::Unreachable)
@@ -133,7 +133,7 @@ impl Connection {
     /// for that.
     ///
     /// # Errors
-    /// [`Unanswered`]: the request may have had an effect.
+    /// [`RequestError`]: the request may have had an effect.
     pub async fn send(
         mut self,
         filled: &RenderedRequest,

@@ -22,7 +22,7 @@ struct LocalAdmission {
 }
 
 impl LocalBackend {
-    /// See [`Arbiter::look`](crate::arbiter::Arbiter::look).
+    /// See [`Arbiter::try_admit`](crate::arbiter::Backend::try_admit).
     pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,

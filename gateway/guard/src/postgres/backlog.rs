@@ -83,7 +83,7 @@ impl RequestQueue {
     }
 
     /// The next batch, of at most so many questions. Questions whose callers have gone, and which were never asked, are
-    /// left out. `None` after [`Backlog::close`], when nothing is left.
+    /// left out. `None` after [`RequestQueue::close`], when nothing is left.
     pub(super) async fn next_batch(&self, most: usize) -> Option<Vec<PendingRequest>> {
         loop {
             let more = self.more.notified();

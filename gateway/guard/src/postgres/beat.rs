@@ -59,7 +59,7 @@ struct HeartbeatReply {
 
 impl PostgresStore {
     /// Moves the ends of the unseen doubts ahead, renews the lease, moves the store's time, and declares guards dead that
-    /// did not renew. [`Postgres::tend`] calls
+    /// did not renew. [`PostgresStore::run_background`] calls
     /// this in time.
     ///
     /// # Errors

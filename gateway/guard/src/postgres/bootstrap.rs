@@ -46,7 +46,7 @@ impl PostgresStore {
         migrate::inspect(place).await
     }
 
-    /// Opens a store that [`Postgres::init`] made, as a new instance. Call it on the runtime that lasts, because its
+    /// Opens a store that [`PostgresStore::init`] made, as a new instance. Call it on the runtime that lasts, because its
     /// tasks are spawned there. `name`: a name that no other process ever has.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ pub struct GuardTimings {
     pub send_within: Duration,
     /// How long after its last byte an execution without a seen end counts as over.
     pub max_execution: Duration,
-    /// How long after its last byte an execution may still begin: as [`Rules::begun_within`](crate::rules::Rules::begun_within).
+    /// How long after its last byte an execution may still begin: as [`Rules::begun_within`](crate::rules::GuardConfig::begun_within).
     pub begun_within: Duration,
     /// The marks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,

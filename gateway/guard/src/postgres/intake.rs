@@ -1,7 +1,7 @@
 //! Takes in a store that was kept in a file.
 //!
 //! One transaction copies the store. The copy is no store until the caller has made sure that nobody uses the old one,
-//! and calls [`Intake::finish`]. A lock keeps others from making a store in the schema all that time.
+//! and calls [`ImportLock::finish`]. A lock keeps others from making a store in the schema all that time.
 
 use tokio_postgres::Error;
 

@@ -43,7 +43,7 @@ impl PostgresStore {
     /// A later look after a wait, under the same name.
     ///
     /// # Errors
-    /// As [`Postgres::admit`].
+    /// As [`PostgresStore::admit`].
     pub async fn settle(
         &self,
         claim: &Claim,
@@ -56,7 +56,7 @@ impl PostgresStore {
     /// Raises marks and registers the dispatch even if its token is stale.
     ///
     /// # Errors
-    /// As [`Postgres::admit`].
+    /// As [`PostgresStore::admit`].
     pub async fn admit_unchecked(
         &self,
         claim: &Claim,

@@ -43,14 +43,14 @@ const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigi
     SELECT coalesce(array_agg(id), '{}') FROM there";
 
 impl PostgresStore {
-    /// The endpoints are asked from now on: see [`Postgres::in_doubt`].
+    /// The endpoints are asked from now on: see [`PostgresStore::watch_doubt`].
     pub fn watch(&self, watch: EndpointWatch) {
         // Only the first call counts, because a process has one guard.
         drop(self.instance.unseen.set(Mutex::new(UnseenDoubts::new(watch))));
     }
 
     /// The dispatch is in doubt until its endpoint was seen running for `longest` from `since` on. Without
-    /// [`Postgres::watch`] it ends by the store's time. The database is told in the background.
+    /// [`PostgresStore::watch`] it ends by the store's time. The database is told in the background.
     ///
     /// `place`: where it was sent, if that is known.
     pub fn watch_doubt(

@@ -117,7 +117,7 @@ impl AdmissionTable {
     }
 
     /// Compares the claim with the marks of all its keys, and raises all or none. The changes have to be durable before
-    /// [`Register::settle`] is called.
+    /// [`AdmissionTable::settle`] is called.
     ///
     /// Every announced token raises its mark, even if the claim is never admitted. So a token that comes twice is found
     /// to be a duplicate at once.
@@ -213,7 +213,7 @@ impl AdmissionTable {
         Ok((AdmitDecision::Running(id), at_work))
     }
 
-    /// Registers the claim as in flight, whatever else is. The changes are those of [`Register::settle`].
+    /// Registers the claim as in flight, whatever else is. The changes are those of [`AdmissionTable::settle`].
     pub fn register(&mut self, claim: &Claim, now: BootInstant) -> (DispatchId, Vec<Change>) {
         let id = self.next_id();
         for key in claim.keys.iter() {

@@ -86,7 +86,7 @@ impl AdmissionTable {
         running.map(claim).collect()
     }
 
-    /// The number of executions in doubt. Doubts that have just ended count until [`Register::rest`] is called.
+    /// The number of executions in doubt. Doubts that have just ended count until [`AdmissionTable::release_resting`] is called.
     pub fn doubts(&self) -> usize {
         self.doubts.len() + self.unseen.len()
     }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl PostgresBackend {
-    /// See [`Arbiter::look`](crate::arbiter::Arbiter::look).
+    /// See [`Arbiter::try_admit`](crate::arbiter::Backend::try_admit).
     pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,

@@ -70,7 +70,7 @@ impl Epochs {
 /// The state that only memory knew, written at an orderly end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanShutdown {
-    /// Only read: they are written one by one before, see [`Change::Whole`]. A store of format 1 has them here.
+    /// Only read: they are written one by one before, see [`Change::Watermarks`]. A store of format 1 has them here.
     #[serde(default, skip_serializing)]
     pub marks: Vec<KeyWatermarks>,
     pub doubts: Vec<UnresolvedExecution>,

@@ -76,7 +76,7 @@ impl RedbStore {
         Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() })
     }
 
-    /// Opens a file that [`Redb::init`] or [`Redb::restore`] made, and that was not moved elsewhere since.
+    /// Opens a file that [`RedbStore::init`] or [`RedbStore::restore`] made, and that was not moved elsewhere since.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let store = Self::open_moved(path)?;
         match store.moved_marker()? {

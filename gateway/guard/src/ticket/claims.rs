@@ -80,7 +80,7 @@ impl VerifiedTicket {
     /// mode.
     ///
     /// # Errors
-    /// [`Bad::Key`]: a good ticket was sent along with something else.
+    /// [`TicketError::Key`]: a good ticket was sent along with something else.
     pub fn check_covers<'a>(
         &self,
         keys: impl IntoIterator<Item = &'a str>,
@@ -103,7 +103,7 @@ impl VerifiedTicket {
     /// Checks that the ticket lets a dispatch be begun until `not_after`.
     ///
     /// # Errors
-    /// [`Bad::Key`]: the ticket says an earlier moment.
+    /// [`TicketError::Key`]: the ticket says an earlier moment.
     pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketError> {
         match self.not_after {
             Some(bound) if not_after.unix_ms() > bound => Err(TicketError::Key(ClaimMismatchError::NotAfter)),
@@ -202,7 +202,7 @@ impl<'a> Payload<'a> {
         Self { not_after: Some(not_after), ..self }
     }
 
-    /// The claims, if they are well-formed. The time is checked by [`Verified::is_current`].
+    /// The claims, if they are well-formed. The time is checked by [`VerifiedTicket::check_time`].
     pub(super) fn into_verified(self) -> Result<VerifiedTicket, InvalidTicketError> {
         if self.v != FORMAT {
             return Err(InvalidTicketError::Version);
@@ -251,7 +251,7 @@ fn is_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// Reads the epoch, only in the one spelling that [`Payload::of`] writes.
+/// Reads the epoch, only in the one spelling that [`Payload::from_claims`] writes.
 fn parse_epoch(digits: &str) -> Option<u64> {
     let value: u64 = digits.parse().ok()?;
     (value.to_string() == digits).then_some(value)

@@ -84,7 +84,7 @@ impl PublicKey {
 /// The key set of these keys, as text. A key that comes twice is written once.
 ///
 /// # Errors
-/// [`BadKey::Twice`] for two keys of one name.
+/// [`TicketKeyError::Duplicate`] for two keys of one name.
 pub fn render(keys: &[&PublicKey]) -> Result<String, TicketKeyError> {
     let mut once: Vec<&PublicKey> = Vec::new();
     for key in keys {

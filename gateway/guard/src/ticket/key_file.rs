@@ -51,7 +51,7 @@ pub const LARGEST: usize = 64 * 1024;
 /// The content of a file that is a secret.
 ///
 /// # Errors
-/// [`BadFile`], also if others can read the file.
+/// [`KeyFileError`], also if others can read the file.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, KeyFileError> {
     read(path, FileAccess::Secret)
 }

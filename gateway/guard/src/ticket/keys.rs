@@ -35,7 +35,7 @@ impl SigningKeyPair {
     /// Reads a private JSON Web Key.
     ///
     /// # Errors
-    /// [`BadFile`], also if others can read the file.
+    /// [`KeyFileError`], also if others can read the file.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let text = key_file::read(path, FileAccess::Secret)?;
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
@@ -76,7 +76,7 @@ impl SigningKeyPair {
     /// Writes the private key into a new file that only its owner can read.
     ///
     /// # Errors
-    /// [`BadFile::Exists`]; no file is ever overwritten.
+    /// [`KeyFileError::Exists`]; no file is ever overwritten.
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         let mut jwk = self.public.jwk();
         jwk.d = Some(encode(&self.seed));
@@ -104,7 +104,7 @@ impl SharedSecret {
     /// end by themselves.
     ///
     /// # Errors
-    /// [`BadFile`], also if others can read the file.
+    /// [`KeyFileError`], also if others can read the file.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let text = key_file::read(path, FileAccess::Secret)?;
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
@@ -134,7 +134,7 @@ impl SharedSecret {
     /// Writes the secret into a new file that only its owner can read.
     ///
     /// # Errors
-    /// [`BadFile::Exists`]; no file is ever overwritten.
+    /// [`KeyFileError::Exists`]; no file is ever overwritten.
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         create(path, &[&self.text[..], b"\n"].concat())
     }

@@ -36,13 +36,13 @@ impl Signer {
     }
 
     /// # Errors
-    /// As [`Pair::read`].
+    /// As [`SigningKeyPair::read`].
     pub fn from_key_file(path: &Path) -> Result<Self, KeyFileError> {
         SigningKeyPair::read(path).map(|pair| Self::with_key(&pair))
     }
 
     /// # Errors
-    /// As [`Secret::read`].
+    /// As [`SharedSecret::read`].
     pub fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
         SharedSecret::read(path).map(|secret| Self::with_secret(&secret))
     }

@@ -66,7 +66,7 @@ impl Verifier {
     /// second, or at once if the ticket names an unknown key. A bad file changes nothing.
     ///
     /// # Errors
-    /// [`BadFile`]: there must be good keys to begin with.
+    /// [`KeyFileError`]: there must be good keys to begin with.
     pub fn from_jwks_file(path: &Path) -> Result<Self, KeyFileError> {
         Self::from_file(path, KeyFileKind::Jwks)
     }
@@ -74,7 +74,7 @@ impl Verifier {
     /// The secret of `fencegate keys new --hs256`, in a file that is read again when it changes.
     ///
     /// # Errors
-    /// [`BadFile`], also if others can read the file.
+    /// [`KeyFileError`], also if others can read the file.
     pub fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
         Self::from_file(path, KeyFileKind::Secret)
     }
@@ -88,7 +88,7 @@ impl Verifier {
         ))
     }
 
-    /// A verifier whose keys come by [`Verifier::give`]. It has none before the first call.
+    /// A verifier whose keys come by [`Verifier::set_keys`]. It has none before the first call.
     pub fn without_keys() -> Self {
         Self::new(KeySource::Given { wanted: Notify::new() }, KeySet::default())
     }
@@ -97,13 +97,13 @@ impl Verifier {
         Self { source, set: RwLock::new(Arc::new(set)), cache: Mutex::default() }
     }
 
-    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. [`Verified::covers`] then
+    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. [`VerifiedTicket::check_covers`] then
     /// compares keys, token and mode with the request. The caller compares the era.
     ///
-    /// Never waits for the network. A ticket of a key that is not known yet is refused, and the key is [wanted][Self::wanted].
+    /// Never waits for the network. A ticket of a key that is not known yet is refused, and the key is [wanted][Self::wait_for_unknown_key].
     ///
     /// # Errors
-    /// [`Bad`], but never [`Bad::Missing`] or [`Bad::Key`].
+    /// [`TicketError`], but never [`TicketError::Missing`] or [`TicketError::Key`].
     pub fn verify(
         &self,
         ticket: &[u8],
@@ -139,7 +139,7 @@ impl Verifier {
     /// not read texts larger than [`LARGEST`][super::LARGEST].
     ///
     /// # Errors
-    /// [`BadKey`]; then the keys stay as they were.
+    /// [`TicketKeyError`]; then the keys stay as they were.
     pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketKeyError> {
         self.replace(KeySet::parse(text)?, source);
         Ok(())

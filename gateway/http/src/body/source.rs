@@ -33,7 +33,7 @@ pub(super) enum Source {
     Piped(mpsc::Receiver<Chunk>),
 }
 
-/// A part of a body that a task feeds. If the feed ends without [`Piece::End`], it was given up, and the client must
+/// A part of a body that a task feeds. If the feed ends without [`Chunk::End`], it was given up, and the client must
 /// see that its answer is not complete.
 pub enum Chunk {
     Frame(Frame<Bytes>),

@@ -1,4 +1,4 @@
-//! Serves one connection: hands each request to the [`Answers`].
+//! Serves one connection: hands each request to the [`HttpHandler`].
 
 use std::{convert::Infallible, future::ready, rc::Rc, time::Duration};
 

@@ -39,7 +39,7 @@ pub async fn write_and_linger<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, 
 }
 
 /// Closes after the last answer. If there are unread bytes, they are read and discarded for a moment, as in
-/// [`farewell`].
+/// [`write_and_linger`].
 pub(super) async fn linger<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I) {
     let mut sink = [0; SINK];
     let closed = async {

@@ -94,7 +94,7 @@ pub fn listen_shared(address: SocketAddr) -> io::Result<net::TcpListener> {
 /// Reserves an address for later listeners, without listening.
 ///
 /// # Errors
-/// The same as for [`shared_socket`].
+/// The same as for [`listen_shared`].
 pub fn reserve_address(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
     let socket = new_shareable(address)?;
     let bound = socket.local_addr()?.as_socket();

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 /// The most connections in the kernel's queue.
 pub const BACKLOG: i32 = 1024;
 
-/// A path at which this process listens, until [`TakenPath::leave`] or its drop.
+/// A path at which this process listens, until [`SocketPathLock::release`] or its drop.
 #[derive(Debug)]
 pub struct SocketPathLock {
     path: PathBuf,

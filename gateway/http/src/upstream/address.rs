@@ -129,7 +129,7 @@ impl AddressSet {
     }
 
     /// All addresses in the order in which to try them. Each call begins with another one, and those that did not
-    /// answer come last, behind them those that are silent. Waits as [`Addresses::all`] does.
+    /// answer come last, behind them those that are silent. Waits as [`AddressSet::all`] does.
     pub async fn rotated(&self) -> Vec<Arc<Address>> {
         let mut all = self.all().await;
         if all.len() > 1 {
@@ -141,7 +141,7 @@ impl AddressSet {
     }
 
     /// The addresses, with those that lookups have found lately; `None` if nothing was ever found. Waits as
-    /// [`Addresses::all`] does.
+    /// [`AddressSet::all`] does.
     pub async fn sockets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);

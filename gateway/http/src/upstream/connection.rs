@@ -46,7 +46,7 @@ impl Connection {
     }
 
     /// Whether its exchange is over in both directions, and all of it is written. For HTTP/2 that takes a wait, see
-    /// [`Connection::settled`].
+    /// [`Connection::wait_settled`].
     pub(super) fn is_settled(&self) -> bool {
         matches!(&self.sender, RequestSender::Http1(sender, ..) if sender.is_ready())
             && self.gate.is_flushed()

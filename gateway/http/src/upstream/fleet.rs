@@ -219,7 +219,7 @@ impl EndpointSet {
         !self.intermediary.load(Relaxed) && !self.intermediary.swap(true, Relaxed)
     }
 
-    /// The way of a request through the endpoints. `key`: the hash for [`pick::Balance::ByKey`].
+    /// The way of a request through the endpoints. `key`: the hash for [`pick::LbPolicy::ByKey`].
     pub fn cursor(self: &Arc<Self>, key: impl FnOnce() -> u64) -> EndpointCursor<'_> {
         let sharing = &self.upstream.sharing;
         if let [only] = &self.endpoints[..] {

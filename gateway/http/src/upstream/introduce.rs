@@ -21,7 +21,7 @@ pub trait IdentityCheck: Debug + Send + Sync {
         clock: &'a SharedClock,
     ) -> IdentityFuture<'a>;
 
-    /// Whether this address has to be asked. Only one caller gets [`Due::Beside`], and has to ask.
+    /// Whether this address has to be asked. Only one caller gets [`CheckDue::Background`], and has to ask.
     fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue;
 
     /// Call this before an attempt to ask an address.

@@ -24,7 +24,7 @@ struct ReturnOnEnd {
 
 /// The body of an upstream's answer. `idle`: the longest pause between two pieces.
 ///
-/// `fenced`: the reader calls [`Body::settled`] at the end.
+/// `fenced`: the reader calls `wait_settled` of the body at the end.
 pub fn upstream_body(
     incoming: (Incoming, Version),
     trailers: Trailers,

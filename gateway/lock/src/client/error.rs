@@ -21,7 +21,7 @@ pub enum Error {
     /// No session, or no answer in time: try again later.
     #[error("no lock service: {0}")]
     Unavailable(String),
-    /// Nobody has made the installation: see [`Options::init`].
+    /// Nobody has made the installation: see [`ConnectOptions::with_init`](super::ConnectOptions::with_init).
     #[error("{0}")]
     NotInitialised(String),
     /// ZooKeeper was wiped or restored, so that new tokens would be below old ones. An operator has to begin the next

@@ -15,7 +15,7 @@ use crate::tenures::tenure::{Dispatch, GrantGuard};
 /// A lock that is held. Dropping it gives it back.
 ///
 /// A drop may come from a panic or from a dropped future, while work under the lock still goes on. So a lock node is
-/// never used again after a mere drop: the next holder gets a new node. [`Held::release`] says that all work is over,
+/// never used again after a mere drop: the next holder gets a new node. [`LockGuard::release`] says that all work is over,
 /// and a cached node is then kept for the next holder.
 #[must_use = "a lock that is dropped is given back"]
 pub struct LockGuard {
@@ -39,9 +39,9 @@ impl LockGuard {
     }
 
     /// The permit that this holder has; `None` where the key has one holder at a time. Tokens grow for each permit by
-    /// itself, so the store has to keep the largest token per permit, under the name [`ResourceKey::of_permit`].
+    /// itself, so the store has to keep the largest token per permit, under the name [`ResourceKey::for_permit`].
     ///
-    /// [`ResourceKey::of_permit`]: fencegate_policies::key::ResourceKey::of_permit
+    /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
     pub fn permit(&self) -> Option<Permit> {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).permit()
     }

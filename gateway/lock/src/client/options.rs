@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use fencegate_policies::plan::{AclMode, ClientTls, DigestCredential, ZooKeeperSettings};
 
-/// The settings of a client. [`Options::of`] fills all but three with defaults.
+/// The settings of a client. [`ConnectOptions::new`] fills all but three with defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Each as `host:port`; at least one, and all of one ensemble.
@@ -36,7 +36,7 @@ pub struct ConnectOptions {
     /// The name and password by which ZooKeeper knows us. Both cross the network in plain text unless `tls` is set.
     /// Default none.
     pub digest: Option<DigestCredential>,
-    /// Who may change our nodes. [`Acl::Closed`]: only who shows the same certificate or digest as we do, and
+    /// Who may change our nodes. [`AclMode::Closed`]: only who shows the same certificate or digest as we do, and
     /// `identities`. Default: everybody who reaches ZooKeeper.
     pub acl: AclMode,
     /// Other identities that may change our nodes, such as `x509:CN=billing-2`.
@@ -78,7 +78,7 @@ impl ConnectOptions {
         }
     }
 
-    /// The same settings with [`Options::init`] set.
+    /// The same settings with [`ConnectOptions::with_init`] set.
     pub fn with_init(self) -> Self {
         Self { init: true, ..self }
     }

@@ -2,7 +2,7 @@
 //!
 //! [`record`] is the idempotency record. [`write_ahead`] writes it if [`shelves`] have room, and only under the lock of
 //! the request. [`sweep`] forgets records after their time and counts unknown outcomes in [`census`]; [`unresolved`] is
-//! for operators. A worker sees [`Admitted`] only.
+//! for operators. A worker sees [`OperationPermit`] only.
 
 pub mod census;
 pub mod denied;
@@ -64,7 +64,7 @@ impl OperationOutcome {
     }
 }
 
-/// The right to send an operation, once. If it is dropped before [`Admitted::came`], the outcome is unknown until an
+/// The right to send an operation, once. If it is dropped before [`OperationPermit::complete`], the outcome is unknown until an
 /// operator resolves it.
 #[derive(Debug)]
 pub struct OperationPermit(Box<PermitInner>);
@@ -101,7 +101,7 @@ impl OperationPermit {
     }
 }
 
-/// An operation that was admitted and not handed to its caller yet. If it is dropped, [`Came::Nothing`] is written
+/// An operation that was admitted and not handed to its caller yet. If it is dropped, [`OperationOutcome::NotExecuted`] is written
 /// down.
 pub(crate) struct UndeliveredPermit(Option<OperationPermit>);
 

@@ -34,7 +34,7 @@ pub struct OperationRecord {
     pub lock: Option<String>,
     pub token: Token,
     pub method: String,
-    /// Path and query, cut to [`LONGEST_TARGET`].
+    /// Path and query, cut to [`MAX_TARGET_LEN`].
     pub target: String,
     /// The `Idempotency-Key` of the request. A probe asks the upstream with it.
     pub name: Option<String>,

@@ -167,7 +167,7 @@ impl OperationNode {
     }
 
     /// Refuses an operation that has a record under the name that a former build gave it. Gateways of such a build may
-    /// run beside us; see [`Census::may_know_former`] for how long this look is needed.
+    /// run beside us; see [`OperationIndex::may_have_legacy_names`] for how long this look is needed.
     async fn check_legacy_record<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,

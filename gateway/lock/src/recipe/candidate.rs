@@ -37,7 +37,7 @@ pub struct NodeAttempt<L> {
     mark: u64,
 }
 
-/// The place where the nodes of a lock stand, and their naming. [`Berth::of`] finds it from the site of a key; it is
+/// The place where the nodes of a lock stand, and their naming. [`QueueLocation::for_site`] finds it from the site of a key; it is
 /// the same for all attempts at the key.
 #[derive(Debug, Clone)]
 pub struct QueueLocation {

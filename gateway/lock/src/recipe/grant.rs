@@ -53,12 +53,12 @@ pub trait AttemptObserver {
     fn on_delay(&mut self, _until: BootInstant) {}
 
     /// Whether a caller may be sent on to the holder's gateway, and does not know it yet. Each question is answered
-    /// once, by [`Caller::way`].
+    /// once, by [`AttemptObserver::on_holder_route`].
     fn wants_forwarding(&mut self) -> bool {
         false
     }
 
-    /// The answer to [`Caller::asks_the_way`]; `None` if there is no gateway to send the caller to.
+    /// The answer to [`AttemptObserver::wants_forwarding`]; `None` if there is no gateway to send the caller to.
     fn on_holder_route(&mut self, _: Option<HolderRoute>) -> Result<(), LockAttemptError> {
         Ok(())
     }

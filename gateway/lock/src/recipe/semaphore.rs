@@ -29,7 +29,7 @@ use crate::session::{
     live::ActiveSession,
 };
 
-/// One attempt at a permit. Whatever happens, [`Semaphore::clear`] has to be the last call.
+/// One attempt at a permit. Whatever happens, [`SemaphoreAttempt::clear`] has to be the last call.
 pub struct SemaphoreAttempt<L: ZkClient> {
     permits: Permits,
     line: Attempt<L>,

@@ -66,7 +66,7 @@ pub(super) struct OpResult {
     pub(super) stat: Option<NodeStat>,
     /// The path of the node that the part made.
     pub(super) made: Option<String>,
-    /// All nodes below the parent of a [`NextNode`], seen when that node was there; `None` if they could not be read.
+    /// All nodes below the parent of a [`CreateChild`], seen when that node was there; `None` if they could not be read.
     pub(super) children: Option<Vec<String>>,
 }
 

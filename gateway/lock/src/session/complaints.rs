@@ -18,7 +18,7 @@ pub struct LogDedup {
     audited: AtomicBool,
 }
 
-/// The right to do that check. If it is dropped before [`Claim::done`], another session may do the check.
+/// The right to do that check. If it is dropped before [`AuditClaim::complete`], another session may do the check.
 pub struct AuditClaim<'c>(Option<&'c AtomicBool>);
 
 impl AuditClaim<'_> {

@@ -89,7 +89,7 @@ pub enum InitOutcome {
 /// several at once. `meta` has its base from the first moment, because a gateway may wait for it.
 ///
 /// # Errors
-/// [`Fault::Ambiguous`] where an answer was lost: repeat.
+/// [`ZkError::Ambiguous`] where an answer was lost: repeat.
 pub async fn init(
     link: &impl ZkClient,
     paths: &Paths,

@@ -33,7 +33,7 @@ const MOST: usize = 4096;
 /// Looks once, and has the result judged.
 ///
 /// # Errors
-/// [`Fault::NoNode`]: our own node is gone, and only a stranger can have removed it.
+/// [`ZkError::NoNode`]: our own node is gone, and only a stranger can have removed it.
 pub(super) async fn evaluate_peers<L: ZkClient>(
     live: &ActiveSession<L>,
 ) -> Result<Vec<PeerSession>, ZkError> {

@@ -2,7 +2,7 @@
 //! again and again.
 //!
 //! A key that is used once is better removed with its parent at once: the parent would only fill the ensemble. A key
-//! that this session alone has used [`OFTEN`] times keeps its parent until it was not used for [`KEPT_FOR`]. Then a lock
+//! that this session alone has used [`INITIAL_VISITS`] times keeps its parent until it was not used for [`RETENTION`]. Then a lock
 //! is one create and one delete, and not two of each. Whoever else uses the key finds the parent and leaves it, or
 //! removes it; whether it is there is only ever expected, and the server decides.
 
@@ -10,7 +10,7 @@ use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use fencegate_process::clock::BootInstant;
 
-/// The kept parents of one session, by mark of [`super::parents::Parents`].
+/// The kept parents of one session, by mark of [`super::parents::ParentCache`].
 #[derive(Default)]
 pub struct RetainedParents {
     kept: RefCell<HashMap<u64, RetainedParent>>,

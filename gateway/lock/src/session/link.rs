@@ -2,8 +2,8 @@
 //!
 //! The real one is [`super::zookeeper`]; a simulation brings its own. Every operation is *sent when the method is
 //! called*, in call order, so two calls awaited together are pipelined. Dropping the future cancels nothing. No
-//! operation has a time limit: each ends with its answer, with [`Fault::Ambiguous`] when the connection breaks, or with
-//! [`Fault::Over`] when the session ends.
+//! operation has a time limit: each ends with its answer, with [`ZkError::Ambiguous`] when the connection breaks, or with
+//! [`ZkError::SessionEnded`] when the session ends.
 
 use std::{future::Future, time::Duration};
 
@@ -130,7 +130,7 @@ pub trait ZkClient: 'static {
     /// Fires once, when the watched node changes or goes, or the session ends.
     type Watch: Future<Output = ()>;
 
-    /// The session's id from the first connection; see [`Link::reconnects`].
+    /// The session's id from the first connection; see [`ZkClient::reconnects`].
     fn id(&self) -> i64;
     /// The session timeout that was negotiated at the first connection.
     fn timeout(&self) -> Duration;
@@ -167,7 +167,7 @@ pub trait ZkClient: 'static {
     fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>>;
     fn stat(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>>;
     fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>>;
-    /// Watches an existing node; [`Fault::NoNode`] leaves no watch behind.
+    /// Watches an existing node; [`ZkError::NoNode`] leaves no watch behind.
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>>;
     /// The children, and a watch that fires when one comes or goes, or the node itself goes.
     fn watch_children(&self, path: &str)

@@ -77,7 +77,7 @@ impl<L: ZkClient> ActiveSession<L> {
         self.heartbeat_schedule.get()
     }
 
-    /// Returns when the proof holds. For a session that is over this never returns, so select on [`Live::over`] as
+    /// Returns when the proof holds. For a session that is over this never returns, so select on [`ActiveSession::ended`] as
     /// well.
     pub async fn wait_proven(&self) {
         while !self.session_deadline.is_valid_at(self.clock.now()) {

@@ -82,7 +82,7 @@ impl ParentCache {
         self.disputed.remove(self.mark(parent));
     }
 
-    /// An attempt of ours begins there. Give the returned mark to [`Parents::parts`] at its end.
+    /// An attempt of ours begins there. Give the returned mark to [`ParentCache::remove_attempt`] at its end.
     pub(crate) fn add_attempt(&self, parent: &str) -> u64 {
         let mark = self.mark(parent);
         *self.ours.borrow_mut().entry(mark).or_default() += 1;

@@ -10,7 +10,7 @@ use fencegate_process::sync::AtomicU64;
 #[derive(Debug)]
 pub struct SessionDeadline {
     session: i64,
-    /// Nanoseconds of [`Boot`]; [`REVOKED`] once the session is over.
+    /// Nanoseconds of [`BootInstant`]; [`REVOKED`] once the session is over.
     deadline: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl SessionDeadline {
         BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Moves the deadline forward, never back, and never after [`Proof::revoke`].
+    /// Moves the deadline forward, never back, and never after [`SessionDeadline::revoke`].
     pub fn extend(&self, to: BootInstant) {
         let forward = |current| (current != REVOKED && to.as_nanos() > current).then(|| to.as_nanos());
         // An `Err` says that the deadline was not moved.

@@ -100,7 +100,7 @@ impl<L: ZkClient> ActiveSession<L> {
     }
 }
 
-/// Sends collected parts, up to [`UNDER_WAY`] transactions. Each is polled once here, so that it is sent at once.
+/// Sends collected parts, up to [`MAX_IN_FLIGHT`] transactions. Each is polled once here, so that it is sent at once.
 fn send_ready<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
     let collected = &live.batch_queue;
     while collected.under_way.get() < MAX_IN_FLIGHT && !collected.waiting.borrow().is_empty() {

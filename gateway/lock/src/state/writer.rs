@@ -40,7 +40,7 @@ impl WriterNotify {
         }
     }
 
-    /// Has the last record written, and waits for that for [`LAST`] at most, because a disk may hang.
+    /// Has the last record written, and waits for that for [`STOP_TIMEOUT`] at most, because a disk may hang.
     pub(super) fn stop(&self) {
         let mut state = self.lock();
         state.stop = true;
@@ -56,7 +56,7 @@ impl WriterNotify {
         std::mem::take(&mut state.due).then_some(last)
     }
 
-    /// Waits for [`PACE`], so that a busy gateway does not write for each of its locks.
+    /// Waits for [`WRITE_INTERVAL`], so that a busy gateway does not write for each of its locks.
     fn pause(&self) {
         drop(self.changed.wait_timeout_while(self.lock(), WRITE_INTERVAL, |state| !state.stop));
     }

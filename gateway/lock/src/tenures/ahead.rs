@@ -13,7 +13,7 @@ pub struct WaitProgress {
     /// Whether another holder stood before us. A request whose wait ends is then refused as locked, else for want of
     /// the lock service.
     holder: AtomicBool,
-    /// Nanoseconds of [`Boot`] at which a delay is over; 0 for none.
+    /// Nanoseconds of [`BootInstant`] at which a delay is over; 0 for none.
     delay: AtomicU64,
     /// Lock nodes that stood before ours at the last look.
     nodes: AtomicUsize,

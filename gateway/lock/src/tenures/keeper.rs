@@ -199,7 +199,7 @@ impl LockManager {
     /// lock nodes of its own. `ahead` tells meanwhile what it waits for.
     ///
     /// # Cancellation
-    /// The same as for [`Keeper::acquire`].
+    /// The same as for [`LockManager::acquire`].
     pub async fn lease(
         &self,
         wish: LockRequest<'_>,

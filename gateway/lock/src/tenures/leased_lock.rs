@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use super::{chain::CallbackError, own_node::UncachedLock, tenure::GrantGuard};
 use crate::session::evidence::LockValidity;
 
-/// The lock of one lease. Dropping it gives it back, as [`LeasedLock::give_back`] does.
+/// The lock of one lease. Dropping it gives it back, as [`LeasedLock::release`] does.
 #[derive(Debug)]
 pub struct LeasedLock {
     lock: Arc<UncachedLock>,
@@ -47,7 +47,7 @@ impl LeasedLock {
         self.token
     }
 
-    /// The permit that it holds; see [`Tenure::permit`].
+    /// The permit that it holds; see [`GrantGuard::permit`].
     pub fn permit(&self) -> Option<Permit> {
         self.permit
     }
@@ -91,7 +91,7 @@ impl LeasedLock {
     /// its turn.
     ///
     /// # Errors
-    /// [`NotInside::Over`], [`NotInside::Unproven`], and [`NotInside::Upgrade`] where the lease only reads.
+    /// [`CallbackError::Closed`], [`CallbackError::Unproven`], and [`CallbackError::Upgrade`] where the lease only reads.
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.

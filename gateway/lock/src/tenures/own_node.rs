@@ -71,7 +71,7 @@ impl UncachedLock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a request under a lease. Exclusive ones run one after another: [`NotInside::NotInnermost`] says that one
+    /// Starts a request under a lease. Exclusive ones run one after another: [`CallbackError::NotInnermost`] says that one
     /// runs now.
     pub(super) fn start_request(self: &Arc<Self>, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let mut state = self.state();

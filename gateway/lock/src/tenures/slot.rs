@@ -74,7 +74,7 @@ pub struct LocalRequest<'a> {
     pub rules: CachedHold,
     pub patience: WaitLimit,
     pub waits: WaitPlace,
-    /// See [`crate::tenures::wish::Wish`].
+    /// See [`crate::tenures::wish::LockRequest`].
     pub delay: Option<Duration>,
     pub route: &'a Arc<str>,
 }

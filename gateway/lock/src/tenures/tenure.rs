@@ -10,7 +10,7 @@ use crate::recipe::grant::Grant;
 use crate::session::evidence::LockValidity;
 
 /// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and say with
-/// [`Tenure::known`] that nothing goes on upstream. Without that call nothing is ever dispatched under the same lock
+/// [`GrantGuard::mark_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under the same lock
 /// node again.
 #[derive(Debug)]
 pub struct GrantGuard {
@@ -95,10 +95,10 @@ impl GrantGuard {
         self.grant.nodes.clone()
     }
 
-    /// The permit of its key that it holds, which guards and services see as [`ResourceKey::of_permit`]. `None` if the
+    /// The permit of its key that it holds, which guards and services see as [`ResourceKey::for_permit`]. `None` if the
     /// key has one holder at a time.
     ///
-    /// [`ResourceKey::of_permit`]: fencegate_policies::key::ResourceKey::of_permit
+    /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
     pub fn permit(&self) -> Option<Permit> {
         self.grant.permit
     }

@@ -26,7 +26,7 @@ impl<T: Template> IntoResponse for Page<T> {
     }
 }
 
-/// A [`Fault`] as a page for people.
+/// A [`ApiError`] as a page for people.
 pub(super) struct ErrorPage(pub(super) ApiError);
 
 #[derive(Template)]

@@ -29,7 +29,7 @@ pub fn hops(headers: &HeaderMap) -> u32 {
 /// The dispatch that the fields name.
 ///
 /// # Errors
-/// [`Refused::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
+/// [`AdmitError::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
 /// stamps it is malformed.
 pub fn claim(presented: &HeaderMap) -> Result<Claim, AdmitError> {
     let token = token(presented)?.ok_or(AdmitError::TokenMissing)?;
@@ -76,7 +76,7 @@ pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, 
 /// The ticket of a request.
 ///
 /// # Errors
-/// [`Bad::Missing`], and [`Flaw::Several`]: of two tickets two readers could take different ones.
+/// [`TicketError::Missing`], and [`InvalidTicketError::Repeated`]: of two tickets two readers could take different ones.
 pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();
     match (fields.next(), fields.next()) {

@@ -64,7 +64,7 @@ pub enum ForwardOutcome {
     Answered(Reply),
     /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. Why, for the log.
     Requeue(&'static str),
-    /// As [`Carried::Back`], because the other gateway could not be reached. Another attempt now would fail as well.
+    /// As [`ForwardOutcome::Requeue`], because the other gateway could not be reached. Another attempt now would fail as well.
     Unreachable(&'static str),
     /// The client has left, or nobody knows the outcome.
     Refused(Refusal),

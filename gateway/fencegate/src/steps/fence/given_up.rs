@@ -147,7 +147,7 @@ impl AbandonPolicy {
     /// Until when the upstream may be at work behind whoever closes the key by its name. `response_timeout` is longer
     /// than a guard may take to settle and execute: a gateway sends nothing to a guard of which that is not true.
     ///
-    /// `begun_by` as in [`Self::until`]: what a relay still has may arrive until then. What a relay behind a guard has may be
+    /// `begun_by` as in [`Self::keep_until`]: what a relay still has may arrive until then. What a relay behind a guard has may be
     /// begun later, by the guard's `send_within`, which a gateway does not know.
     fn in_doubt_until(
         &self,

@@ -85,7 +85,7 @@ impl AttemptTimeouts {
         self.upload.as_ref().is_some_and(|upload| upload.body_state() != RequestBodyState::Complete)
     }
 
-    /// Returns when the proof of the hold has ended and that matters, see [`evidence_needed`]. The rest of an upload
+    /// Returns when the proof of the hold has ended and that matters, see [`wait_lock_lost`]. The rest of an upload
     /// is then never sent.
     pub(super) async fn wait_unproven(
         &self,

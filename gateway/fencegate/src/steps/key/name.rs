@@ -25,7 +25,7 @@ pub struct FingerprintInput<'a> {
 pub struct ClientCredentials(Vec<Vec<u8>>);
 
 impl ClientCredentials {
-    /// `certificate`: see [`certificate`].
+    /// `certificate_digest`: see [`certificate_digest`].
     pub fn from_request(headers: &HeaderMap, certificate: Option<&str>) -> Self {
         let mut shown: Vec<(String, Vec<u8>)> = Vec::new();
         for (name, value) in headers.iter().filter(|(name, _)| is_credential(name.as_str())) {

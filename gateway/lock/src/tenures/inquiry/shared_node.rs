@@ -80,7 +80,7 @@ pub(super) async fn remove_own<L: ZkClient>(
     BreakOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }
 
-/// Removes another program's node, if it is still the one that [`settle`] has named so.
+/// Removes another program's node, if it is still the one that [`add_owner`] has named so.
 pub(super) async fn remove_foreign<L: ZkClient>(
     live: &ActiveSession<L>,
     named: &str,

@@ -104,7 +104,7 @@ fn program_text(text: &str) -> String {
 
 /// Commands made by `again::command`, and commands that stand in a text.
 fn commands(text: &str, file: &str) -> Vec<String> {
-    const MADE: &str = "again::command(";
+    const MADE: &str = "again::command_line(";
     let made = text.match_indices(MADE).map(|(at, _)| {
         let arguments = &text[at + MADE.len()..];
         let literal = arguments.split('"').nth(1).unwrap_or_default();

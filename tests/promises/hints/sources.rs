@@ -102,7 +102,7 @@ fn program_text(text: &str) -> String {
     whole
 }
 
-/// Commands made by `again::command`, and commands that stand in a text.
+/// Commands made by `again::command_line`, and commands that stand in a text.
 fn commands(text: &str, file: &str) -> Vec<String> {
     const MADE: &str = "again::command_line(";
     let made = text.match_indices(MADE).map(|(at, _)| {
@@ -110,7 +110,7 @@ fn commands(text: &str, file: &str) -> Vec<String> {
         let literal = arguments.split('"').nth(1).unwrap_or_default();
         let before = arguments.split('"').next().unwrap_or_default();
         let plain = before.chars().filter(|char| !char.is_whitespace()).collect::<String>();
-        let in_place = ["Of::Gateway,", "Of::Guard,"].iter().any(|of| {
+        let in_place = ["CommandTarget::Gateway,", "CommandTarget::Guard,"].iter().any(|of| {
             plain
                 .strip_prefix("again::")
                 .unwrap_or(&plain)
@@ -140,7 +140,7 @@ fn commands(text: &str, file: &str) -> Vec<String> {
 fn a_command_is_found_where_it_is_made_and_where_it_is_written() {
     let source = "
         // `fencegate era init` is no text of the program
-        let one = again::command(Of::Gateway, &format!(\"locks --after {}\", quoted(last)));
+        let one = again::command_line(CommandTarget::Gateway, &format!(\"locks --after {}\", quoted(last)));
         #[error(\"make it with `fencegate era \\
                  init -c POLICY`, once\")]
     ";

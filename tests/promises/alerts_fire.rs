@@ -22,7 +22,7 @@ fn brought_about() -> BTreeSet<String> {
     texts
         .flat_map(|text| {
             let called =
-                text.split(".fires(\"").skip(1).map(|rest| rest.split('"').next().unwrap_or_default());
+                text.split(".wait_firing(\"").skip(1).map(|rest| rest.split('"').next().unwrap_or_default());
             called.map(str::to_owned).collect::<Vec<_>>()
         })
         .collect()

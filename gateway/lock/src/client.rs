@@ -1,15 +1,15 @@
 //! The locks of this crate for any program: connects to an ensemble, and gives out locks with a token and a proof.
 //!
 //! ```no_run
-//! use fencegate_lock::client::{Client, Options};
+//! use fencegate_lock::client::{Client, ConnectOptions};
 //! use std::time::Duration;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::connect(Options::of("zk-1:2181,zk-2:2181,zk-3:2181", "/billing", "billing-1")).await?;
+//! let client = Client::connect(ConnectOptions::new("zk-1:2181,zk-2:2181,zk-3:2181", "/billing", "billing-1")).await?;
 //! let held = client.lock("invoice/42").wait(Duration::from_secs(5)).await?;
 //! println!("under {}", held.token());
 //! // Ask before each effect. Send the token with each effect, so that the receiver can refuse an older one.
-//! assert!(held.holds());
+//! assert!(held.is_held());
 //! held.release();
 //! client.close().await;
 //! # Ok(())

@@ -1,6 +1,10 @@
 //! What happens to an old store when a new one is made in its place.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    thread,
+    time::{Duration, Instant},
+};
 
 use fencegate_guard::store::{Change, FORMAT, Store as _, StoreIdentity};
 
@@ -42,6 +46,17 @@ impl StoreFixture {
         RestoreTarget::open(&self.target_path(), OverwritePolicy::Replace)
     }
 
+    /// The target that nobody has open. A process that another test has forked holds our locks until it executes its program.
+    fn free_target(&self) -> RestoreTarget {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            match self.open_target() {
+                Err(RestoreError::InUse { .. }) if Instant::now() < deadline => thread::yield_now(),
+                opened => return opened.expect("at rest"),
+            }
+        }
+    }
+
     fn restore(&self, place: RestoreTarget, floor: u64) -> Result<RestoredStore, RestoreError> {
         place.restore(&self.path("backup"), &restore_settings(floor))
     }
@@ -57,7 +72,7 @@ fn a_restore_closes_for_as_long_as_a_guard_that_starts_on_the_old_store() {
     let old = site.store("guard.redb", 5);
     old.commit(&[Change::MaxExecution(SECOND * 60)]).expect("written");
     drop(old);
-    let made = site.restore(site.open_target().expect("at rest"), 20).expect("made");
+    let made = site.restore(site.free_target(), 20).expect("made");
     assert_eq!(made.closed_for, SECOND * 61);
     let remembered = RedbStore::open(&site.target_path()).expect("a store").load(SECOND).expect("readable");
     assert_eq!(remembered.max_execution, Some(SECOND * 61));
@@ -71,14 +86,14 @@ fn a_store_that_a_guard_has_open_is_not_taken() {
     let guard = site.store("guard.redb", 5);
     assert!(matches!(site.open_target().err(), Some(RestoreError::InUse { .. })));
     drop(guard);
-    site.open_target().expect("at rest");
+    site.free_target();
 }
 
 #[test]
 fn what_has_come_to_the_place_meanwhile_is_left_there() {
     let site = StoreFixture::new();
     drop(site.store("guard.redb", 5));
-    let place = site.open_target().expect("at rest");
+    let place = site.free_target();
     fs::rename(site.target_path(), site.path("elsewhere")).expect("a folder of our own");
     drop(site.store("guard.redb", 90));
     let refused = site.restore(place, 20).expect_err("it has not been looked at");
@@ -123,7 +138,7 @@ fn a_backup_that_stands_in_the_place_of_a_store_counts_for_what_it_says() {
     let site = StoreFixture::new();
     let store = site.store("newer.redb", 50);
     store.copy(&mut File::create(site.target_path()).expect("a folder of our own")).expect("written");
-    let refused = site.restore(site.open_target().expect("at rest"), 49).expect_err("below");
+    let refused = site.restore(site.free_target(), 49).expect_err("below");
     assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
 }
 
@@ -135,10 +150,10 @@ fn what_a_restore_has_moved_aside_is_not_forgotten_where_nothing_has_come_to_its
     drop(site.store("guard.redb.replaced-10", 50));
     drop(site.store("guard.redb.replaced-010", 99));
     drop(site.store("other.redb.replaced-11", 99));
-    let refused = site.restore(site.open_target().expect("free"), 49).expect_err("it would let 50 in again");
+    let refused = site.restore(site.free_target(), 49).expect_err("it would let 50 in again");
     assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
-    let made = site.restore(site.open_target().expect("free"), 50).expect("made");
+    let made = site.restore(site.free_target(), 50).expect("made");
     assert_eq!(made.aside, None);
-    let made = site.restore(site.open_target().expect("at rest"), 60).expect("made");
+    let made = site.restore(site.free_target(), 60).expect("made");
     assert_eq!(made.aside, Some(site.path("guard.redb.replaced-11")), "the newest has the largest number");
 }

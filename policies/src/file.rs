@@ -1,56 +1,56 @@
 //! Reads a file into a plan, or says all that is wrong with it at once.
 
 mod admin;
-mod agree;
 mod asked;
 mod balancing;
 mod bind;
-mod block;
 mod bypass;
-mod choice;
 mod conditions;
 mod conflicts;
 mod delay;
-mod doors;
+mod delay_conflicts;
+mod diagnostics;
 mod environment;
-mod faults;
 mod fence;
 mod former_lock;
 mod gateway;
 mod guard;
+mod hints;
 mod hold;
+mod hold_conflicts;
 mod holders;
 mod journal;
 mod key;
 mod kind;
 mod large_bodies;
 mod layout;
+mod layout_conflicts;
 mod lease_use;
 mod leased_routes;
 mod leases;
 mod listener;
+mod listener_conflicts;
 mod log;
-mod misplaced;
+mod mapping;
 mod nested;
 mod once;
+mod one_of;
 mod only;
 mod peer_forwarding;
 mod peer_listener;
-mod positions;
+mod permit_conflicts;
 mod principals;
 mod probe;
 mod route;
 mod scalar;
 mod served_tls;
-mod shadowed;
-mod shape;
+mod shape_hints;
 mod socket_path;
+mod source_map;
 mod store;
 mod tickets;
 mod tls;
-mod unlike_delays;
-mod unlike_layouts;
-mod unlike_permits;
+mod unreachable_routes;
 mod upstream;
 mod version;
 mod yaml;
@@ -59,10 +59,10 @@ mod zookeeper;
 #[cfg(test)]
 mod tests;
 
-use self::{block::MappingReader, faults::Diagnostics, kind::reject_other_kind};
-pub use self::{environment::Environment, kind::FileKind, positions::SourceMap};
+use self::{diagnostics::Diagnostics, kind::reject_other_kind, mapping::MappingReader};
+pub use self::{environment::Environment, kind::FileKind, source_map::SourceMap};
 use crate::{
-    diagnose::{Diagnostic, Severity, SourceSpan},
+    diagnostics::{Diagnostic, Severity, SourceSpan},
     plan::{GatewayPlan, GuardPlan},
 };
 

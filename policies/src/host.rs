@@ -1,7 +1,7 @@
 //! The host of a request: its one canonical spelling, and the hosts that a listener serves.
 
 mod canonical;
-mod served;
+mod host_pattern;
 
 pub use canonical::{CanonicalHost, ParseHostError};
-pub use served::{HostMatcher, HostPattern, ParseHostPatternError};
+pub use host_pattern::{HostMatcher, HostPattern, ParseHostPatternError};

@@ -3,12 +3,12 @@
 //!
 //! In reading order:
 //!
-//! 1. What a file means: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left
-//!    after all checks, [`difference`] what another file would change, [`published`] whether two gateways mean the same.
+//! 1. What a file means: [`mod@file`] is the YAML as written, [`diagnostics`] what is wrong with it, [`plan`] what is left
+//!    after all checks, [`diff`] what another file would change, [`plan_digest`] whether two gateways mean the same.
 //! 2. What a request means: [`trusted_proxies`] who names its client, [`path`] and [`host`] what it asks for,
 //!    [`plan::RouteTable`] who takes it, [`key`] which locks it needs, [`permits`] how many may have one of them at once,
 //!    [`operation`] what it is called if it happens at most once, [`prefer`] how long its client waits.
-//! 3. What becomes of it further up: [`pick`] the endpoint, [`token`] whether it is still the newest, [`not_after`]
+//! 3. What becomes of it further up: [`load_balance`] the endpoint, [`token`] whether it is still the newest, [`not_after`]
 //!    until when it may be begun, [`retry`] whether it may be sent again.
 //!
 //! What this crate must not know:
@@ -19,12 +19,12 @@
 //! - the status and the words of a refusal: [`key::KeyError`] and its like say what is wrong, and the gateway answers.
 
 // What a file means.
-pub mod diagnose;
-pub mod difference;
+pub mod conflicts;
+pub mod diagnostics;
+pub mod diff;
 pub mod file;
 pub mod plan;
-pub mod published;
-pub mod unlike;
+pub mod plan_digest;
 
 // What a request means.
 pub mod host;
@@ -36,12 +36,12 @@ pub mod prefer;
 pub mod trusted_proxies;
 
 // What becomes of it further up.
+pub mod load_balance;
 pub mod not_after;
-pub mod pick;
 pub mod retry;
 pub mod token;
 
 // What several of these need.
 mod fnv;
+mod header_name;
 pub mod hex;
-mod spelling;

@@ -2,7 +2,7 @@
 
 mod canonical;
 mod escape;
-pub(crate) mod segments;
+pub(crate) mod route_trie;
 mod template;
 
 pub use canonical::{AmbiguousPathError, CanonicalPath};

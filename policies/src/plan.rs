@@ -2,12 +2,10 @@
 
 mod admin;
 mod balancing;
-mod bind;
-pub mod body_memory;
+mod bind_address;
+pub mod buffer_limits;
 mod conditions;
-mod ending;
 mod fence;
-mod fields;
 mod gateway;
 mod guard;
 mod layout;
@@ -15,7 +13,9 @@ mod leases;
 mod listener;
 mod log;
 mod once;
+mod operation_end;
 mod peer_listener;
+mod reserved_fields;
 mod route;
 mod routing;
 mod served_tls;
@@ -30,14 +30,12 @@ mod zookeeper;
 pub use crate::plan::peer_listener::{ForwardPolicy, PeerListener, PeerTls};
 pub use admin::AdminListener;
 pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits};
-pub use bind::{BindAddress, SocketFile, UNIX, host_of, socket_path};
+pub use bind_address::{BindAddress, SocketFile, UNIX, host_of, socket_path};
 pub use conditions::MatchConditions;
-pub use ending::OperationEnd;
 pub use fence::{
     BodyType, CachedHold, Enforcement, Fence, Hold, LargeBodyPolicy, LeasePolicy, MigratedLock, Mode,
     ModeRule, NestedRequests,
 };
-pub use fields::{ReservedFields, TokenFields, is_credential};
 pub use gateway::{GatewayPlan, MixedPlans};
 pub use guard::{GuardPlan, JournalLimits, MissingToken, OutcomeProbe, PostgresLocation, StoreLocation};
 pub use layout::{ForeignLayout, LockLayout, LockPlacement, LockSite};
@@ -45,6 +43,8 @@ pub use leases::{KeyPattern, LeasePlan, ParseKeyPatternError, Principal, Princip
 pub use listener::{Listener, ListenerLimits, ListenerProtocols, ListenerTimeouts, ProxyProtocol};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExport};
 pub use once::{OnceRule, OnceStore, OperationName, OperationQuota};
+pub use operation_end::OperationEnd;
+pub use reserved_fields::{ReservedFields, TokenFields, is_credential};
 pub use route::{Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
@@ -56,4 +56,4 @@ pub use unfinished::UnfinishedStatuses;
 pub use upstream::{ExpiryPolicy, FencingLevel, Upstream, UpstreamId, UpstreamProtocol};
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 
-pub use crate::spelling::{is_spelling_of, normalize, same_field, starts_with_spelling};
+pub use crate::header_name::{is_spelling_of, normalize, same_field, starts_with_spelling};

@@ -10,7 +10,7 @@ use std::{
 };
 
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic, Severity},
+    diagnostics::{Code, Diagnostic, Severity},
     file::{self, FileKind, load, load_guard},
 };
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use fencegate_policies::{
-    diagnose::Code,
-    difference::Difference,
+    diagnostics::Code,
+    diff::Difference,
     file::{LoadedFile, load},
     path::CanonicalPath,
     plan::{GatewayPlan, RouteId},

@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     file::{self, FileKind},
 };
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! A word that stands where a mapping belongs is told with the fields that would be there.
 
-use fencegate_policies::{diagnose::Code, file::load};
+use fencegate_policies::{diagnostics::Code, file::load};
 
 /// Not among the cases of `bad/`: those hold whole texts, and this one names all fields of a route, so every new field
 /// would change it.

@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic, Example},
+    diagnostics::{Code, Diagnostic, Example},
     file::{load, load_guard},
 };
 

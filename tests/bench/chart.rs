@@ -9,7 +9,7 @@ use plotters::{
 };
 use serde_json::Value;
 
-use crate::outcome::BenchResult;
+use crate::result::BenchResult;
 
 const WIDTH: i32 = 1080;
 const ROW: i32 = 24;

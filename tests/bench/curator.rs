@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
 
 use fencegate_tests::curator::class_path;
 
-use crate::{outcome::BenchResult, run::BenchRun, takers::LockClients};
+use crate::{lock_clients::LockClients, result::BenchResult, run::BenchRun};
 
 pub(crate) struct Curator {
     classes: PathBuf,

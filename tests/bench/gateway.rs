@@ -11,7 +11,7 @@ use std::{
 use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::{Value, json};
 
-use crate::{outcome::BenchResult, plain, process, run::BenchRun};
+use crate::{plain, process, result::BenchResult, run::BenchRun};
 
 /// Long enough for a gateway whose instructions are counted.
 const PATIENCE: Duration = Duration::from_mins(1);

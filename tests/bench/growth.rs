@@ -15,8 +15,8 @@ use crate::{
     h2load::{H2load, HttpVersion},
     locks::ZOOKEEPER,
     nginx::{Nginx, NginxRole},
-    outcome::BenchResult,
     report::BenchRow,
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

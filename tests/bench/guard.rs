@@ -16,8 +16,8 @@ use crate::{
     gateway::{UpstreamKind, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::BenchResult,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencegate::demo::child::ChildProcess;
 
-use crate::outcome::BenchResult;
+use crate::result::BenchResult;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HttpVersion {

@@ -15,9 +15,9 @@ use crate::{
     gateway::{BenchGateway, UpstreamKind, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::BenchResult,
     peers,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

@@ -19,8 +19,8 @@ use crate::{
     guard::{installation, released::BenchGuard},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::BenchResult,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

@@ -9,8 +9,8 @@ use crate::{
     curator::Curator,
     gateway::BenchGateway,
     nginx::Nginx,
-    outcome::BenchResult,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

@@ -12,20 +12,20 @@ mod growth;
 mod guard;
 mod h2load;
 mod instructions;
+mod lock_clients;
 mod locked;
 mod locks;
 mod nginx;
 mod options;
-mod outcome;
 mod peers;
 mod plain;
 mod process;
 mod proxy;
 mod publish;
 mod report;
+mod result;
 mod routes;
 mod run;
-mod takers;
 mod training;
 mod turns;
 mod wrk;
@@ -35,8 +35,8 @@ use std::{path::PathBuf, process::ExitCode, time::Instant};
 use clap::{Parser, ValueEnum};
 
 use crate::{
-    outcome::BenchResult,
     report::{BenchReport, BenchRow},
+    result::BenchResult,
     run::BenchRun,
 };
 

@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, time::Duration};
 
 use fencegate::demo::child::{ChildProcess, Signal};
 
-use crate::{outcome::BenchResult, process, run::BenchRun};
+use crate::{process, result::BenchResult, run::BenchRun};
 
 /// The work of nginx per request, as a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

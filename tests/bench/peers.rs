@@ -6,8 +6,8 @@ use fencegate::demo::child::ChildProcess;
 
 use crate::{
     nginx::{Nginx, NginxRole},
-    outcome::BenchResult,
     process,
+    result::BenchResult,
     run::BenchRun,
 };
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::outcome::BenchResult;
+use crate::result::BenchResult;
 
 /// Long enough for a server whose instructions are counted.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -9,7 +9,7 @@ use std::{
 
 use fencegate::demo::child::ChildProcess;
 
-use crate::outcome::BenchResult;
+use crate::result::BenchResult;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -8,9 +8,9 @@ use crate::{
     gateway::BenchGateway,
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::BenchResult,
     peers::ProxyKind,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     wrk::{WrkLoad, WrkResult},
 };

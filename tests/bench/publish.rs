@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use serde_json::Value;
 
-use crate::{chart, outcome::BenchResult, report::BenchReport, run::BenchRun};
+use crate::{chart, report::BenchReport, result::BenchResult, run::BenchRun};
 
 const BEGINS: &str = "<!-- written by tests/bench/run chart -->\n";
 const ENDS: &str = "<!-- the end of what it writes -->\n";

@@ -9,7 +9,7 @@ use std::{
 use fencegate_tests::machine;
 use serde_json::{Value, json};
 
-use crate::outcome::BenchResult;
+use crate::result::BenchResult;
 
 /// One comparison. Ours, theirs and the ratio are those of the round with the median ratio: each round is a pair from
 /// the same minute, and the machine is not equally fast in every minute.

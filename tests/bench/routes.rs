@@ -14,8 +14,8 @@ use crate::{
     gateway::{BenchGateway, UpstreamKind, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::BenchResult,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

@@ -9,7 +9,7 @@ use std::{
 
 use indicatif::ProgressBar;
 
-use crate::outcome::BenchResult;
+use crate::result::BenchResult;
 
 pub(crate) struct BenchRun {
     pub(crate) rounds: u32,

@@ -16,7 +16,7 @@ use crate::{
     locked::once,
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::BenchResult,
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use crate::{
-    outcome::BenchResult,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
 };
 

@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use fencegate::demo::child::ChildProcess;
 
-use crate::{outcome::BenchResult, run::BenchRun};
+use crate::{result::BenchResult, run::BenchRun};
 
 /// The requests of a load.
 #[derive(Debug, Clone, Copy)]

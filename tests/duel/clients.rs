@@ -4,11 +4,11 @@
 use std::{fs, net::SocketAddr, sync::Arc};
 
 use fencegate::demo::child::{ChildProcess, Signal};
-use fencegate_tests::{curator::class_path, patience::PATIENCE, scratch};
+use fencegate_tests::{curator::class_path, scratch, wait::PATIENCE};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use crate::{account::AccountService, bout::LockProcesses, fetched};
+use crate::{account::AccountService, fetched, run::LockProcesses};
 
 /// The number of clients that work on one account.
 pub(crate) const CLIENTS: usize = 4;

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::{
     account::{AccountService, TokenCheck},
-    bout::LockProcesses,
     clients::{CLIENTS, ClientProcesses, ClientProgram},
+    run::LockProcesses,
     schedule::LEASE,
 };
 

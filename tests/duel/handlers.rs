@@ -11,16 +11,16 @@ use std::{
 
 use fencegate::demo::child::{ChildProcess, Signal};
 use fencegate_tests::{
-    balancer::Balancer, client::TestRequest, ensemble::free_ports, patience::wait_until, scratch,
+    balancer::Balancer, client::TestRequest, ensemble::free_ports, scratch, wait::wait_until,
 };
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
     account::AccountService,
-    bout::LockProcesses,
     clients::{self, ClientProcesses, ClientProgram},
     fetched,
+    run::LockProcesses,
 };
 
 const NPM: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];

@@ -2,25 +2,25 @@
 //! `tests/run --duel` runs it. With `--write` it puts the table into `deploy/docs/COMPARISON.md`.
 
 mod account;
-mod bout;
 mod clients;
-mod contest;
 mod fetched;
 mod gateways;
 mod handlers;
+mod run;
 mod schedule;
 mod servers;
+mod suite;
 mod table;
 mod verdict;
 
-use fencegate_tests::{duel::LockSystem, scratch};
+use fencegate_tests::{comparison::LockSystem, scratch};
 
 use self::{
     account::{AccountService, TokenCheck},
     clients::ClientProgram,
-    contest::{run_clients, run_seeds},
     gateways::{FencingLevel, GatewayProcesses},
     handlers::HandlerProcesses,
+    suite::{run_clients, run_seeds},
 };
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,9 +14,9 @@ use fencegate::demo::{
 };
 use fencegate_tests::{
     ensemble::free_ports,
-    patience::PATIENCE,
     postgres::{PostgresServer, TestDatabase},
     scratch,
+    wait::PATIENCE,
 };
 use tempfile::TempDir;
 

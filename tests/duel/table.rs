@@ -3,9 +3,9 @@
 
 use std::{env, fs, path::PathBuf};
 
-use fencegate_tests::duel::{self, LockSystem};
+use fencegate_tests::comparison::{self, LockSystem};
 
-use crate::contest::report;
+use crate::suite::report;
 
 /// Found by searches with apt in Debian 12 and with npm. PyPI has only clients for it.
 const NO_CONSUL: &str = "Debian 12, PyPI and npm do not have its server";
@@ -18,8 +18,8 @@ fn each_has_its_row() {
     println!("{table}");
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/docs/COMPARISON.md");
     let document = fs::read_to_string(&file).expect("the document");
-    let document = duel::replace_table(&document, &table).expect("it has a place for the duel");
-    assert_eq!(duel::complaints(&document), [""; 0], "all of it has to be run first");
+    let document = comparison::replace_table(&document, &table).expect("it has a place for the duel");
+    assert_eq!(comparison::complaints(&document), [""; 0], "all of it has to be run first");
     if env::var_os("REWRITE").is_some() {
         fs::write(file, document).expect("the repository can be written");
     }

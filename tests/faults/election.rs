@@ -10,10 +10,10 @@ use std::{
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     charged::{GRACE, LockedCommand, install, signal},
-    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
+    wait::wait_until,
 };
 use rustix::process::Pid;
 use tokio::time::sleep;

@@ -1,6 +1,6 @@
 //! The schedules in which a proof ends before its session, many times: a rare overlap shows only in repetition.
 
-use fencegate_tests::lapse::{ExpiryRound, pause, reconnect, short_cut};
+use fencegate_tests::deadline_expiry::{ExpiryRound, pause, reconnect, short_cut};
 
 /// One round of three may be without effect, because the machine was too busy for its times.
 async fn again(what: &str, rounds: usize, round: impl AsyncFn() -> ExpiryRound) {

@@ -9,7 +9,7 @@ use fencegate_guard::{
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 use fencegate_tests::{
-    guard::GuardFixture, migration::StoreMigration, postgres, scratch, sharing::SharedDatabase,
+    guard::GuardFixture, migration::StoreMigration, postgres, scratch, shared_database::SharedDatabase,
 };
 use serde_json::json;
 use tokio::task::spawn_blocking;

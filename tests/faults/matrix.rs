@@ -10,10 +10,10 @@ use std::{
 use fencegate_tests::{
     matrix::{
         catalogue::CASES,
-        experiment::CaseRun,
-        ruling::{RunVerdict, Verdict},
-        series,
-        tally::{MatrixReport, state_of_sources},
+        matrix_case::CaseRun,
+        report::{MatrixReport, state_of_sources},
+        runner,
+        verdict::{RunVerdict, Verdict},
     },
     scratch,
 };
@@ -57,7 +57,7 @@ async fn every_accident_breaks_nothing_that_is_promised() {
         if again { MatrixReport::new(&folder, &state) } else { MatrixReport::resume(&folder, &state) };
     let runs: Vec<CaseRun> = wanted().into_iter().filter(|run| !tally.has(run)).collect();
     let (all, mut ruled) = (runs.len(), 0);
-    series::run_all(runs, LANES, until, |ruling| {
+    runner::run_all(runs, LANES, until, |ruling| {
         println!("{}", line(&ruling));
         ruled += 1;
         tally.add(ruling).expect("the target directory can be written");

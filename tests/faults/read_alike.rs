@@ -1,9 +1,7 @@
 //! The promise `read_alike` with random texts, read by the real programs in this run.
 
 use fencegate_policies::path::CanonicalPath;
-use fencegate_tests::foreign_readings::{
-    asked_programs::readings, made_keys::KeyReader, reading::RequestPart,
-};
+use fencegate_tests::foreign_readings::{key_reader::KeyReader, programs::readings, reading::RequestPart};
 use proptest::{
     prelude::*,
     strategy::ValueTree,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    patience::wait_until,
     postgres::{PostgresServer, StandbyMode, TestDatabase},
-    severable::TcpProxy,
+    tcp_proxy::TcpProxy,
+    wait::wait_until,
 };
 use tokio::{task::block_in_place, time::sleep};
 

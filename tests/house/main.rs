@@ -4,16 +4,16 @@
 //! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
 
 mod changed;
-mod circles;
+mod crate_layers;
 mod documents;
-mod floors;
+mod folder_cycles;
+mod module_cycles;
+mod module_items;
 mod modules;
 mod mutants;
 mod picture;
-mod reading;
 mod sources;
 mod translation;
-mod walls;
 
 use std::{
     env, fs,
@@ -23,7 +23,7 @@ use std::{
 use fencegate_tests::mutants::MutantList;
 
 use self::{
-    floors::CrateLayers,
+    crate_layers::CrateLayers,
     modules::{ModuleEdges, ModuleTree},
     sources::SourceFiles,
     translation::Document,
@@ -91,7 +91,7 @@ fn is_shipped(place: &str) -> bool {
 fn no_modules_of_a_crate_use_each_other_in_a_circle() {
     let mut told = String::new();
     for (place, edges) in edges() {
-        for circle in circles::shortest_cycles(&edges) {
+        for circle in module_cycles::shortest_cycles(&edges) {
             told.push_str(&format!("{place}, of {} modules:\n{}", circle.modules, circle));
         }
     }
@@ -102,7 +102,7 @@ fn no_modules_of_a_crate_use_each_other_in_a_circle() {
 fn no_two_folders_of_a_crate_use_each_other() {
     let mut told = String::new();
     for (place, edges) in edges().filter(|(place, _)| is_shipped(place)) {
-        for breach in walls::folder_cycles(&edges) {
+        for breach in folder_cycles::folder_cycles(&edges) {
             told.push_str(&format!("{place}:\n{breach}"));
         }
     }
@@ -207,7 +207,7 @@ fn documents_name_metrics_that_are_exposed() {
 
 #[test]
 fn the_duel_of_locks_is_told_as_its_report_has_it() {
-    let complaints = fencegate_tests::duel::complaints(&read("deploy/docs/COMPARISON.md"));
+    let complaints = fencegate_tests::comparison::complaints(&read("deploy/docs/COMPARISON.md"));
     assert!(complaints.is_empty(), "`tests/run --duel --write` writes it:\n{}", complaints.join("\n"));
 }
 

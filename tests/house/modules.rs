@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::{
-    reading::{ModuleItems, ModulePath},
+    module_items::{ModuleItems, ModulePath},
     sources::SourceFiles,
 };
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    floors::{CrateLayers, LayerCrate},
+    crate_layers::{CrateLayers, LayerCrate},
     sources::SourceFiles,
 };
 

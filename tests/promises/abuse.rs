@@ -12,9 +12,9 @@ use fencegate_tests::{
         },
     },
     gateway::Gateway,
-    patience::PATIENCE,
     policy::TestPolicy,
     site::TestSite,
+    wait::PATIENCE,
 };
 use futures_util::{StreamExt, stream};
 use serde_json::json;

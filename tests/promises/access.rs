@@ -4,7 +4,7 @@
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, LogLine},
-    held::HeldRequest,
+    held_request::HeldRequest,
     site::TestSite,
 };
 use serde_json::{Value, json};

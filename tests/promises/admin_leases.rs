@@ -7,8 +7,8 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, command},
     leases::{ClientLease, LeaseTokens, acquire_request, json_body},
-    patience::wait_until,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 

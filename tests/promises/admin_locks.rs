@@ -6,9 +6,9 @@ use std::time::Duration;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    patience::wait_until,
     process::TestProcess,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::StampedRequest,
     guarded::GuardedSite,
-    held::HeldRequest,
+    held_request::HeldRequest,
     origin::Act,
     process::TestProcess,
     prometheus::deploy,

@@ -7,9 +7,9 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch, command},
     guard::GuardFixture,
-    held::HeldRequest,
-    patience::wait_until,
+    held_request::HeldRequest,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;

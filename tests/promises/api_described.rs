@@ -6,7 +6,7 @@
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 
-use fencegate_guard::announce::ANNOUNCEMENT;
+use fencegate_guard::identity::ANNOUNCEMENT;
 use fencegate_tests::{
     client::TestRequest,
     gateway::GatewayLaunch,

@@ -15,10 +15,10 @@ use fencegate_tests::{
     gateway::{Gateway, PolicyFile, command},
     history::History,
     load::{Load, LoadPlan},
-    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;

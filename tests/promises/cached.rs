@@ -8,7 +8,6 @@ use std::{
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
-    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
     history::{Execution, History},
     load::{AttemptResult, Load, LoadPlan},
@@ -16,6 +15,7 @@ use fencegate_tests::{
     policy::TestPolicy,
     site::TestSite,
     zookeeper::{OwnZooKeeper, ZnodeTree, last_zxid},
+    zookeeper_proxy::ZooKeeperProxy,
 };
 use serde_json::{Value, json};
 

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
-    patience::QUIET,
     site::TestSite,
+    wait::QUIET,
 };
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     origin::Latch,
     policy::TestPolicy,

@@ -7,12 +7,12 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     origin::{Act, OriginReply},
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use tokio::time::{sleep, sleep_until};

@@ -7,12 +7,12 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     charged::{CommandBehavior, GRACE, LockedCommand},
     client::{FencingOutcome, TestRequest},
+    delaying_relay::DelayingRelay,
     gateway::{Gateway, GatewayLaunch},
     guard::{GuardFixture, StampedRequest},
     guarded::GuardedSite,
-    holding_relay::DelayingRelay,
-    patience::wait_until,
     policy::TestPolicy,
+    wait::wait_until,
 };
 use tokio::time::sleep;
 

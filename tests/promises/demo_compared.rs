@@ -4,8 +4,8 @@
 use std::{env, fs};
 
 use fencegate_tests::{
-    gateway::command_with_timeout, patience::PATIENCE, prometheus::deploy, site::TestSite,
-    terminal_picture::picture,
+    gateway::command_with_timeout, prometheus::deploy, site::TestSite, terminal_picture::picture,
+    wait::PATIENCE,
 };
 
 /// Of figures that differ from run to run only their places are compared.

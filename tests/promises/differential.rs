@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, net::SocketAddr};
 use fencegate_tests::{
     case::{
         self, WireCase,
-        play::{self, CaseResult},
+        run::{self, CaseResult},
         service::ScriptedService,
     },
     gateway::Gateway,
@@ -35,7 +35,7 @@ struct ExpectedDifference {
 
 /// What a client got and how many requests went on: `200,400 (1)`.
 fn told(played: &CaseResult) -> String {
-    let status = |answer: &Option<play::ReceivedResponse>| match answer {
+    let status = |answer: &Option<run::ReceivedResponse>| match answer {
         Some(answer) if answer.broken => format!("{} broken", answer.message.word(1)),
         Some(answer) => answer.message.word(1).to_owned(),
         None => "-".to_owned(),
@@ -59,7 +59,7 @@ async fn results<P>(
     let played = cases.chunks(share).zip(&lanes).map(async |(cases, (proxy, service))| {
         let mut told = Vec::new();
         for case in cases {
-            told.push(self::told(&play::play(case, address(proxy), service).await));
+            told.push(self::told(&run::play(case, address(proxy), service).await));
         }
         told
     });

@@ -7,9 +7,9 @@ use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
     each_once::each_once,
     gateway::Gateway,
-    held::HeldRequest,
-    patience::QUIET,
+    held_request::HeldRequest,
     site::TestSite,
+    wait::QUIET,
     zookeeper::last_zxid,
 };
 

@@ -12,9 +12,9 @@ use fencegate_tests::{
     history::History,
     leases::{ClientLease, LeaseTokens},
     origin::{Act, OriginLog, OriginReply},
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 

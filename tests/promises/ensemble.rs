@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     ensemble::{Ensemble, SERVERS},
     gateway::{Gateway, PendingRequest},
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     load::{Load, LoadPlan, PAUSE},
     origin::{Latch, RequestRecord},

@@ -8,9 +8,9 @@ use fencegate_tests::{
     history::History,
     load::{AttemptResult, Load, LoadPlan},
     origin::OriginLog,
-    patience::QUIET,
     policy::TestPolicy,
     site::TestSite,
+    wait::QUIET,
 };
 use serde_json::json;
 

@@ -6,17 +6,17 @@ use std::{sync::Arc, time::Duration};
 use fencegate::demo::child::{ChildProcess, Signal};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
     history::History,
     load::{Load, LoadPlan},
     origin::OriginLog,
-    patience::{QUIET, wait_until},
     policy::TestPolicy,
     process::TestProcess,
     prometheus::deploy,
     site::TestSite,
+    wait::{QUIET, wait_until},
     zookeeper::{self, ZnodeTree},
+    zookeeper_proxy::ZooKeeperProxy,
 };
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::sleep};

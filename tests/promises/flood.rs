@@ -9,11 +9,11 @@ use fencegate_tests::{
         frames::{self, CONTINUATION, END_HEADERS, END_STREAM, FrameClient, HEADERS, frame},
     },
     gateway::{Gateway, GatewayLaunch},
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     origin::{Act, OriginReply},
-    patience::wait_until,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::json;
 use tokio::{task::JoinSet, time::timeout};

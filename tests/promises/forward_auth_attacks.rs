@@ -12,10 +12,10 @@ use fencegate_tests::{
     client::{ClientResponse, RawClient, TestRequest},
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens},
-    patience::wait_until,
     peers::ProxyProcess,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::json;
 

@@ -8,13 +8,13 @@ use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     load::Load,
     origin::{Act, OriginReply},
-    patience::{QUIET, wait_until},
     policy::TestPolicy,
     site::TestSite,
+    wait::{QUIET, wait_until},
     zookeeper::ZnodeTree,
 };
 use serde_json::json;

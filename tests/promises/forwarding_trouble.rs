@@ -3,10 +3,10 @@
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
-    held::HeldRequest,
+    held_request::HeldRequest,
     site::TestSite,
+    zookeeper_proxy::ZooKeeperProxy,
 };
 
 use super::forwarding::{keeps, sending};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
+    deadline_expiry::{ExpiryRound, pause, reconnect, short_cut},
     gateway::Gateway,
     history::History,
-    lapse::{ExpiryRound, pause, reconnect, short_cut},
     origin::{Act, OriginReply},
     site::TestSite,
 };

@@ -7,7 +7,7 @@ use fencegate_tests::{
     guard::{FLOOR, GuardFixture, StampedRequest, assert_refused},
     history::History,
     origin::{Act, OriginReply},
-    patience::{QUIET, wait_until},
+    wait::{QUIET, wait_until},
 };
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use fencegate_tests::{
     guard::{GuardFixture, StampedRequest, assert_refused},
     history::History,
     origin::{Act, Latch, OriginReply},
-    patience::QUIET,
+    wait::QUIET,
 };
 
 const LARGE: usize = 3 << 20;

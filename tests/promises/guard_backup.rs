@@ -19,8 +19,8 @@ use fencegate_tests::{
     gateway::{LogLine, write_policy},
     guard::{GuardFixture, GuardLaunch, StampedRequest},
     guarded::with_short_times,
-    patience::wait_until,
     scratch,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     guard::{Guard, GuardFixture, StampedRequest, assert_refused, operation_reference},
-    held::HeldRequest,
+    held_request::HeldRequest,
     origin::{Act, OriginReply},
 };
 use serde_json::{Value, json};

@@ -12,11 +12,11 @@ use fencegate_tests::{
     client::FencingOutcome,
     gateway::{command, write_policy},
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
-    held::HeldRequest,
+    held_request::HeldRequest,
     migration::StoreMigration,
     origin::{Act, OriginReply},
     postgres::{self, TestDatabase},
-    sharing::{MAX_EXECUTION, SharedDatabase},
+    shared_database::{MAX_EXECUTION, SharedDatabase},
 };
 use serde_json::json;
 

@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::FencingOutcome,
     guard::{GuardFixture, StampedRequest, assert_refused},
     origin::{Act, Latch},
-    patience::QUIET,
+    wait::QUIET,
 };
 
 /// Longer than the `max_execution` of anything that was admitted before.

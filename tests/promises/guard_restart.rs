@@ -6,9 +6,9 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome},
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
-    held::HeldRequest,
+    held_request::HeldRequest,
     origin::Act,
-    patience::wait_until,
+    wait::wait_until,
 };
 use tokio::time::sleep;
 

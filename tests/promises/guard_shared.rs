@@ -15,12 +15,12 @@ use fencegate_tests::{
     history::History,
     load::{Load, LoadPlan},
     origin::Act,
-    patience::QUIET,
     postgres::{self, TestDatabase},
     process::TestProcess,
     scratch,
-    severable::TcpProxy,
-    sharing::{MAX_EXECUTION, SharedDatabase},
+    shared_database::{MAX_EXECUTION, SharedDatabase},
+    tcp_proxy::TcpProxy,
+    wait::QUIET,
 };
 
 /// Two guards with one store, and how to start each.
@@ -232,7 +232,7 @@ async fn what_a_dead_one_did_not_say_of_an_operation_is_asked_of_people_at_the_o
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    fencegate_tests::patience::wait_until("the operation of a dead guard", unknown, || it.two.log()).await;
+    fencegate_tests::wait::wait_until("the operation of a dead guard", unknown, || it.two.log()).await;
     assert_refused(
         &it.two.send(&StampedRequest::new("b", 30).once(7).post("/pay")).await,
         "idempotency-mismatch",

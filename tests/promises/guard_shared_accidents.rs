@@ -16,12 +16,12 @@ mod unseen;
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
+    admission::{Claim, DispatchEnd},
+    error::AdmitError,
     postgres::{
         AdmitReply, FORMAT, MembershipLostError as Gone, PostgresConfig, PostgresError, PostgresStore,
         SCHEMA, UnusableDatabaseError,
     },
-    refused::AdmitError,
-    register::{Claim, DispatchEnd},
     store::StoreIdentity,
 };
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};

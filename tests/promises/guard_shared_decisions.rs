@@ -4,9 +4,9 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fencegate_guard::{
+    admission::{AdmissionTable, AdmitDecision, Claim, DispatchEnd, DispatchId},
+    error::AdmitError,
     postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore},
-    refused::AdmitError,
-    register::{AdmissionTable, AdmitDecision, Claim, DispatchEnd, DispatchId},
     store::{ActiveKeys, CleanShutdown, RecoveredState, StoreIdentity},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
@@ -290,7 +290,7 @@ impl RegisterPair {
                     .key_view(&key(name), self.now())
                     .filter(|seen| seen.write.is_some() || seen.read.is_some() || !seen.running.is_empty());
                 let shared = guard.key_view(&key(name)).await.expect("there");
-                let marks = |seen: &fencegate_guard::register::KeyView| {
+                let marks = |seen: &fencegate_guard::admission::KeyView| {
                     let mut running: Vec<_> = seen.running.iter().map(|one| (one.token, one.mode)).collect();
                     let mut doubts: Vec<_> =
                         seen.doubts.iter().map(|one| (one.token, one.mode, one.until)).collect();

@@ -6,11 +6,11 @@ use std::path::Path;
 use fencegate_tests::{
     gateway::command,
     guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest},
-    patience::wait_until,
     postgres::PostgresServer,
     scratch,
-    sharing::SharedDatabase,
+    shared_database::SharedDatabase,
     terminator::TestCa,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;

@@ -10,9 +10,9 @@ use fencegate_tests::{
     guard::{FLOOR, Guard, GuardLaunch, StampedRequest, assert_refused},
     ledger::Ledger,
     origin::{Act, Origin, OriginReply},
-    patience::wait_until,
     postgres,
-    sharing::SharedDatabase,
+    shared_database::SharedDatabase,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 

@@ -7,8 +7,8 @@ use fencegate_tests::{
     client::{ClientResponse, TestRequest},
     gateway::command,
     origin::{Act, Origin},
-    patience::{PATIENCE, wait_until},
     scratch,
+    wait::{PATIENCE, wait_until},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -12,11 +12,11 @@ use fencegate_tests::{
     gateway::{Gateway, PendingRequest},
     guard::{Guard, GuardLaunch},
     guarded::{GuardedSite, with_short_times},
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::{ATTEMPT, History},
     origin::Latch,
-    patience::{QUIET, wait_until},
     policy::TestPolicy,
+    wait::{QUIET, wait_until},
 };
 
 const OLD: &str = "the-old-one";

@@ -8,10 +8,10 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::{Guard, GuardLaunch},
     guarded::{GuardedSite, with_short_times},
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     origin::Act,
-    patience::wait_until,
+    wait::wait_until,
 };
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use fencegate_tests::{
     guard::Guard,
     guarded::{GuardedSite, with_short_times},
     history::{ATTEMPT, History},
-    hop::{HttpProxy, ProxyFault, ViaMode},
+    http_proxy::{HttpProxy, ProxyFault, ViaMode},
     origin::Latch,
 };
 

@@ -13,8 +13,8 @@ use fencegate_tests::{
     guarded::{GuardedSite, run_operator},
     history::History,
     load::{AttemptResult, Load, LoadPlan},
-    patience::wait_until,
     scratch,
+    wait::wait_until,
 };
 use serde_json::json;
 use tempfile::TempDir;

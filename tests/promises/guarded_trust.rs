@@ -9,9 +9,9 @@ use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
     guard::{self, ENSEMBLE},
     guarded::GuardedSite,
-    hop::{HttpProxy, ViaMode},
     hosts::HostsFile,
-    patience::wait_until,
+    http_proxy::{HttpProxy, ViaMode},
+    wait::wait_until,
 };
 use serde_json::json;
 

@@ -6,8 +6,8 @@ use fencegate_tests::{
     client::{RawClient, TestRequest},
     gateway::Gateway,
     history::History,
-    patience::QUIET,
     site::TestSite,
+    wait::QUIET,
 };
 
 /// How a client goes.

@@ -13,12 +13,12 @@ use fencegate_tests::{
     gateway::Gateway,
     guard,
     guarded::GuardedSite,
-    held::HeldRequest,
+    held_request::HeldRequest,
     leases::{ClientLease, LeaseTokens},
     origin::Act,
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
     zookeeper::fresh_root,
 };
 use serde_json::json;

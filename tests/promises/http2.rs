@@ -13,8 +13,8 @@ use fencegate_tests::{
     },
     gateway::Gateway,
     history::History,
-    patience::{QUIET, wait_until},
     site::TestSite,
+    wait::{QUIET, wait_until},
 };
 use futures_util::future::join_all;
 use serde_json::json;

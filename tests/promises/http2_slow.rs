@@ -8,9 +8,9 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
     origin::{Act, OriginReply},
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
 };
 use h2::{RecvStream, client::SendRequest};
 use hyper::Request;

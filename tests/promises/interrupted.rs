@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
     history::History,
     load::{Load, LoadPlan},
-    patience::QUIET,
     policy::TestPolicy,
     site::TestSite,
+    wait::QUIET,
+    zookeeper_proxy::ZooKeeperProxy,
 };
 
 async fn policy_through(site: &TestSite, link: &ZooKeeperProxy) -> TestPolicy {

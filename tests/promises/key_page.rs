@@ -3,19 +3,19 @@
 
 use std::time::Duration;
 
-use fencegate_process::shown::KeySecret;
+use fencegate_process::key_redaction::KeySecret;
 use fencegate_tests::{
     browser::Browser,
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch},
     guard::StampedRequest,
     guarded::GuardedSite,
-    held::HeldRequest,
+    held_request::HeldRequest,
     leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR},
     origin::Act,
-    patience::wait_until,
     process::TestProcess,
     site::TestSite,
+    wait::wait_until,
     zombie::ZombieFixture,
 };
 use serde_json::{Value, json};

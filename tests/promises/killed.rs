@@ -6,7 +6,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     load::{Load, LoadPlan},
     origin::OriginLog,

@@ -9,10 +9,10 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest, TlsClient},
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens, OPERATOR, OTHER},
-    patience::wait_until,
     scratch,
     site::TestSite,
     terminator::TestCa,
+    wait::wait_until,
 };
 use serde_json::json;
 use tokio::time::sleep;

@@ -16,8 +16,8 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, acquire_request, json_body},
-    patience::wait_until,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::json;
 use tokio::time::sleep;

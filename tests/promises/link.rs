@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     history::History,
     origin::Latch,
-    patience::QUIET,
+    wait::QUIET,
+    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::json;
 

@@ -3,9 +3,9 @@
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::TestRequest,
-    faulty_link::{LockOperation, OperationFault},
     history::History,
     origin::Latch,
+    zookeeper_proxy::{LockOperation, OperationFault},
 };
 
 use super::link::{HOLDS, LinkedPair, is_served};

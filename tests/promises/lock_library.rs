@@ -5,8 +5,8 @@ use std::{process::Command, time::Duration};
 use fencegate_lock::client::{Client, ConnectOptions, Error};
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    patience::wait_until,
     scratch,
+    wait::wait_until,
     zookeeper::{self, OwnZooKeeper, ZnodeTree},
 };
 use tokio::task::spawn_blocking;

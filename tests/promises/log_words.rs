@@ -3,17 +3,17 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use fencegate_process::shown::KeySecret;
+use fencegate_process::key_redaction::KeySecret;
 use fencegate_tests::{
     client::TestRequest,
     gateway::PolicyFile,
     gateway::{Gateway, GatewayLaunch, command},
     guarded::GuardedSite,
-    held::HeldRequest,
+    held_request::HeldRequest,
     leases::{CLIENT, LeaseTokens},
     origin::Act,
-    patience::wait_until,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::Value;
 use tokio::time::sleep;
@@ -224,7 +224,7 @@ async fn nobody_without_the_secret_finds_the_key_of_a_hash_and_processes_with_on
     let (one, other) = (hash_of_a_key(None).await, hash_of_a_key(None).await);
     println!("two processes: {one} and {other}");
     assert_ne!(one, other, "a hash that anybody can compute");
-    let plain = format!("#{:016x}", fencegate_policies::pick::hash_name("account/7"));
+    let plain = format!("#{:016x}", fencegate_policies::load_balance::hash_name("account/7"));
     assert!(![&one, &other].contains(&&plain), "the hash without a secret");
     let (file, unlike) = (tokens.file("client"), tokens.file("other"));
     let shared = hash_of_a_key(Some(&file)).await;

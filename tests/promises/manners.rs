@@ -9,9 +9,9 @@ use std::{
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::json;
 use tokio::{

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::matrix::{
-    catalogue::CASES, experiment::CaseRun, level::MatrixLevel, ruling::Verdict, series,
+    catalogue::CASES, level::MatrixLevel, matrix_case::CaseRun, runner, verdict::Verdict,
 };
 
 const SEED: u64 = 1;
@@ -27,7 +27,7 @@ async fn the_worst_accidents_break_nothing_where_tokens_are_compared_and_somethi
     };
     let (mut ruled, mut failed) = (0, Vec::new());
     let runs = MOST.into_iter().map(named).collect();
-    series::run_all(runs, 2, Instant::now() + Duration::from_secs(180), |ruling| {
+    runner::run_all(runs, 2, Instant::now() + Duration::from_secs(180), |ruling| {
         println!("{ruling:?}");
         ruled += 1;
         if ruling.verdict != Verdict::Pass {

@@ -10,9 +10,9 @@ use fencegate_tests::{
     client::{Http1Client, TestRequest},
     foreign_readings::merged::{MergedReadings, is_ambiguous_reading, services},
     gateway::Gateway,
-    patience::wait_until,
     peers::ProxyProcess,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{patience::PATIENCE, prometheus::deploy, scratch};
+use fencegate_tests::{prometheus::deploy, scratch, wait::PATIENCE};
 use serde_json::Value;
 use tempfile::TempDir;
 

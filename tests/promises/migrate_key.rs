@@ -80,7 +80,7 @@ async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
     // The shared lock excludes the other gateway, which knows nothing of the new key.
     let held = site.origin.hold_request(&first, TestRequest::post("/pay/7")).await;
     let waiting = second.begin(TestRequest::post("/pay/7"));
-    tokio::time::sleep(fencegate_tests::patience::QUIET).await;
+    tokio::time::sleep(fencegate_tests::wait::QUIET).await;
     assert!(!waiting.is_over(), "both work on it");
     assert_eq!(held.finish().await.status, 200);
     assert_eq!(waiting.answer().await.status, 200);

@@ -9,13 +9,13 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
     guarded::{GuardedSite, run_operator},
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     origin::{Act, RequestRecord},
-    patience::QUIET,
     policy::TestPolicy,
     scratch,
     site::TestSite,
+    wait::QUIET,
 };
 use serde_json::json;
 use tempfile::TempDir;

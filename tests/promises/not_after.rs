@@ -13,10 +13,10 @@ use fencegate_policies::not_after::{BootId, NotAfter};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
+    delaying_relay::DelayingRelay,
     gateway::Gateway,
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
     guarded::GuardedSite,
-    holding_relay::DelayingRelay,
     origin::{Act, OriginReply},
     site::TestSite,
     stepped_clock::SteppedClock,

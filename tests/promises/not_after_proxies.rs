@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 
-use fencegate_tests::{peers::ProxyProcess, prometheus::deploy, standstill};
+use fencegate_tests::{freeze, peers::ProxyProcess, prometheus::deploy};
 
 use super::{
     artefacts::shipped,
@@ -76,10 +76,10 @@ fn refuses_what_is_late(peer: &ProxyProcess, service: &MiddlewareService) {
     slow.write_all(b"}").expect("sent");
     assert_expired(&answered(slow));
     // In time when it is sent, and late when the proxy, which stood still, goes on.
-    standstill::stop(peer.group());
+    freeze::stop(peer.group());
     let waits = sent(port, "POST", "/frozen", &[elsewhere(2000)]);
     thread::sleep(Duration::from_millis(600));
-    standstill::resume(peer.group());
+    freeze::resume(peer.group());
     assert_expired(&answered(waits));
     assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
     // Without the proxy the service executes what is late.

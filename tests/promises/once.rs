@@ -5,10 +5,10 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::Guard,
     guarded::{GuardedSite, with_short_times},
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::{ATTEMPT, History},
     origin::{Act, OriginReply},
-    patience::QUIET,
+    wait::QUIET,
 };
 use serde_json::{Value, json};
 

@@ -5,9 +5,9 @@ use fencegate_tests::{
     gateway::Gateway,
     guarded::{GuardedSite, with_short_times},
     origin::{Act, OriginReply},
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 

@@ -8,11 +8,11 @@ use fencegate_tests::{
     gateway::PolicyFile,
     gateway::{Gateway, command},
     guarded::{GuardedSite, with_short_times},
-    held::HeldRequest,
+    held_request::HeldRequest,
     origin::Act,
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};

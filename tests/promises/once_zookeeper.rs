@@ -10,11 +10,11 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::PolicyFile,
     gateway::{Gateway, command},
-    held::HeldRequest,
+    held_request::HeldRequest,
     origin::{Act, OriginReply},
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
 };
 use futures_util::future::join_all;
 use serde_json::Value;

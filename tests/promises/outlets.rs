@@ -8,8 +8,8 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::TestRequest, ensemble::free_ports, gateway::write_policy, guarded::GuardedSite,
-    patience::wait_until, scratch, site::TestSite,
+    client::TestRequest, ensemble::free_ports, gateway::write_policy, guarded::GuardedSite, scratch,
+    site::TestSite, wait::wait_until,
 };
 use tokio::task::spawn_blocking;
 

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::TestRequest,
-    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
     history::History,
     load::{Load, LoadPlan},
     policy::TestPolicy,
     site::TestSite,
+    zookeeper_proxy::ZooKeeperProxy,
 };
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);

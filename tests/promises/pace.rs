@@ -6,8 +6,8 @@ use fencegate_tests::{
     client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, frames::FrameClient},
     gateway::Gateway,
     origin::{Act, OriginReply},
-    patience::{QUIET, wait_until},
     site::TestSite,
+    wait::{QUIET, wait_until},
     wire::WireMessage,
 };
 use serde_json::json;

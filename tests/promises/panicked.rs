@@ -7,9 +7,9 @@ use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
     history::History,
     origin::{Act, Latch, OriginReply},
-    patience::{QUIET, wait_until},
     policy::TestPolicy,
     site::TestSite,
+    wait::{QUIET, wait_until},
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -6,8 +6,8 @@ use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::Gateway,
     load::{Load, LoadPlan},
-    patience::wait_until,
     site::TestSite,
+    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};

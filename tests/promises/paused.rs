@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    faulty_link::ZooKeeperProxy,
     gateway::{Gateway, PendingRequest},
     load::{Load, LoadPlan},
     policy::TestPolicy,
     site::TestSite,
+    zookeeper_proxy::ZooKeeperProxy,
 };
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);

@@ -6,9 +6,9 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, Http1Client, RawClient, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    patience::wait_until,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};

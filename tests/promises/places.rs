@@ -6,8 +6,8 @@ use std::{net::IpAddr, time::Duration};
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    patience::QUIET,
     site::TestSite,
+    wait::QUIET,
 };
 use serde_json::json;
 use tokio::{net::TcpSocket, time::timeout};

@@ -85,7 +85,7 @@ const DOCUMENTS: [&str; 14] = [
     "deploy/docs/PROXY.md",
     "deploy/docs/SERVICES.md",
     // What `fencegate explain` prints.
-    "policies/src/diagnose/stories.md",
+    "policies/src/diagnostics/stories.md",
     "deploy/docs/VERSIONS.md",
     "deploy/package/README.md",
     "deploy/helm/README.md",

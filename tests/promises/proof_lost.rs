@@ -5,8 +5,8 @@ use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::{Gateway, PendingRequest},
     origin::{Act, Latch, OriginReply},
-    patience::QUIET,
     site::TestSite,
+    wait::QUIET,
 };
 
 /// A gateway with a request at work at the origin, whose own way to ZooKeeper is then cut.

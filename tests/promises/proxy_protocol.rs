@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use fencegate_tests::{
     client::{Http1Client, RawClient, TestRequest},
     gateway::Gateway,
-    patience::wait_until,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::json;
 use tokio::io::AsyncWriteExt;

@@ -5,8 +5,8 @@
 use std::env;
 
 use fencegate_tests::foreign_readings::{
-    asked_programs::readings,
-    made_keys::{KeyReader, ReadingCounts},
+    key_reader::{KeyReader, ReadingCounts},
+    programs::readings,
     reading::RequestPart,
 };
 

@@ -8,9 +8,9 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch},
     origin::{Act, Origin},
-    patience::QUIET,
     policy::TestPolicy,
     site::TestSite,
+    wait::QUIET,
 };
 use serde_json::json;
 

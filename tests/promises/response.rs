@@ -7,8 +7,8 @@ use fencegate_tests::{
     gateway::Gateway,
     history::History,
     origin::{Act, Latch, OriginReply},
-    patience::QUIET,
     site::TestSite,
+    wait::QUIET,
 };
 use serde_json::json;
 

@@ -5,15 +5,15 @@ use std::{path::Path, time::Duration};
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
     guarded::run_operator,
     history::History,
-    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
+    wait::wait_until,
     zookeeper::OwnZooKeeper,
+    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::{Value, json};
 

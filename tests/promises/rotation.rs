@@ -6,11 +6,11 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::metrics::Metrics;
 use fencegate_lock::{
-    session::{nameplate::LocalMember, servers::Servers, settings::SessionSettings},
-    tenures::{
-        keeper::{LockManager, lock_manager},
-        wish::{LockRequest, WaitPlace},
+    manager::{
+        lock_manager::{LockManager, lock_manager},
+        lock_request::{LockRequest, WaitPlace},
     },
+    session::{local_member::LocalMember, servers::Servers, settings::SessionSettings},
 };
 use fencegate_policies::{
     file,
@@ -66,7 +66,7 @@ fn key(site: &TestSite) -> ResourceKey {
     let path = fencegate_policies::path::CanonicalPath::parse("/pay/7");
     let found = plan.serving.routes.find("POST", &path, &()).ok().flatten().expect("the route of the tests");
     let fence = found.route.fence.as_ref().expect("it fences");
-    let values = fencegate_tests::values::PathValues(found.bound);
+    let values = fencegate_tests::path_values::PathValues(found.bound);
     fence.expand_all(&values).expect("a key").swap_remove(0)
 }
 

@@ -8,14 +8,14 @@ use fencegate_tests::{
     gateway::{Gateway, PendingRequest, command, write_policy},
     guard::Guard,
     guarded::{GuardedSite, run_operator},
-    held::HeldRequest,
+    held_request::HeldRequest,
     leases::{ClientLease, LeaseTokens},
     origin::{Act, Latch},
-    patience::wait_until,
     policy::TestPolicy,
     runbook::split_words,
     scratch,
     site::TestSite,
+    wait::wait_until,
     zookeeper,
 };
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     file,
 };
 use tokio::task::spawn_blocking;

@@ -8,12 +8,12 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::GatewayLaunch,
     guard::{self, FLOOR, GuardFixture, StampedRequest, assert_refused},
-    held::HeldRequest,
+    held_request::HeldRequest,
     leases::{LeaseTokens, acquire_request},
     origin::Origin,
-    patience::{QUIET, wait_until},
     scratch,
     site::TestSite,
+    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tempfile::TempDir;

@@ -15,8 +15,8 @@ use fencegate_tests::{
     effort::effort,
     ensemble::{Ensemble, SERVERS},
     gateway::Gateway,
-    patience::PATIENCE,
     site::TestSite,
+    wait::PATIENCE,
 };
 use serde_json::json;
 use tokio::task::JoinSet;

@@ -10,9 +10,9 @@ use fencegate_tests::{
     history::{Execution, History},
     load::{Load, LoadPlan},
     origin::AccessMode,
-    patience::QUIET,
     policy::TestPolicy,
     site::TestSite,
+    wait::QUIET,
 };
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::TestRequest, faulty_link::ZooKeeperProxy, gateway::Gateway, history::History, site::TestSite,
+    client::TestRequest, gateway::Gateway, history::History, site::TestSite, zookeeper_proxy::ZooKeeperProxy,
 };
 use serde_json::json;
 

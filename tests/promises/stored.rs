@@ -68,15 +68,15 @@ async fn a_gateway_knows_how_far_an_earlier_version_had_seen_tokens_come() {
 
 /// The file with the format number of each stored form, by the name that VERSIONS.md uses.
 const FORMS: [(&str, &str); 9] = [
-    ("`meta` in ZooKeeper", "gateway/lock/src/meta.rs"),
-    ("`ops/...` in ZooKeeper", "gateway/lock/src/once/record.rs"),
+    ("`meta` in ZooKeeper", "gateway/lock/src/installation.rs"),
+    ("`ops/...` in ZooKeeper", "gateway/lock/src/idempotency/record.rs"),
     ("`locks/<2 hex>/<key>` in ZooKeeper", "gateway/lock/src/recipe/grant_record.rs"),
-    ("`plans/...` in ZooKeeper", "policies/src/published.rs"),
-    ("`seen-....json` in `state_dir`", "gateway/lock/src/state/progress.rs"),
-    ("the file of `store.redb`", "gateway/guard/src/store/remembered.rs"),
+    ("`plans/...` in ZooKeeper", "policies/src/plan_digest.rs"),
+    ("`seen-....json` in `state_dir`", "gateway/lock/src/state/record.rs"),
+    ("the file of `store.redb`", "gateway/guard/src/store/recovery.rs"),
     ("the database of `store.postgres`", "gateway/guard/src/postgres/migrate.rs"),
     ("`Fencing-Ticket`", "gateway/guard/src/ticket/claims.rs"),
-    ("its announcement", "gateway/guard/src/announce.rs"),
+    ("its announcement", "gateway/guard/src/identity.rs"),
 ];
 
 /// All sources with a number of a form, and that number.

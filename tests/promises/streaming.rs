@@ -12,8 +12,8 @@ use std::{
 
 use fencegate_tests::{
     gateway::Gateway,
-    patience::{QUIET, wait_until},
     site::TestSite,
+    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tokio::{

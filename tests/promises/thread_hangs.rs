@@ -9,14 +9,14 @@ use std::{
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{ClientResponse, TestRequest},
+    freeze,
     gateway::GatewayLaunch,
     guard::{FLOOR, GuardFixture, StampedRequest},
     leases::{LeaseTokens, acquire_request},
-    patience::QUIET,
     process::TestProcess,
     site::TestSite,
-    standstill,
-    unread::UnreadProcess,
+    unread_process::UnreadProcess,
+    wait::QUIET,
 };
 use serde_json::json;
 
@@ -210,9 +210,9 @@ async fn guard_with_a_worker_that_hangs_ends_at_sigterm() {
 async fn standstill_of_the_whole_process_fails_no_probe() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    standstill::stop(gateway.pid());
+    freeze::stop(gateway.pid());
     tokio::time::sleep(FOUND).await;
-    standstill::resume(gateway.pid());
+    freeze::resume(gateway.pid());
     let again = Instant::now();
     while again.elapsed() < QUIET {
         let live = gateway.admin("/live").await;

@@ -11,11 +11,11 @@ use std::{
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, TlsClient},
     gateway::{Gateway, GatewayLaunch},
-    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
     terminator::{SignedCertificate, TestCa},
+    wait::wait_until,
 };
 use rustls::{
     SupportedProtocolVersion,

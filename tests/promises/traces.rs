@@ -8,9 +8,9 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     guarded::GuardedSite,
-    patience::{PATIENCE, wait_until},
     policy::TestPolicy,
     site::TestSite,
+    wait::{PATIENCE, wait_until},
 };
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::OnceCell};

@@ -8,9 +8,9 @@ use std::time::Duration;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
-    patience::{QUIET, wait_until},
     site::TestSite,
     terminator::{ClientAuthMode, TlsTerminator},
+    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tokio::{

@@ -7,7 +7,7 @@ use fencegate_tests::{
     gateway::{Gateway, command, command_with_env, write_policy},
     guard::{GuardFixture, StampedRequest},
     guarded::GuardedSite,
-    held::HeldRequest,
+    held_request::HeldRequest,
     origin::Act,
     scratch,
     site::TestSite,

@@ -17,17 +17,17 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch},
     guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest},
-    held::HeldRequest,
+    held_request::HeldRequest,
     namespaces::NetworkNamespaces,
     origin::OriginLog,
     origin_h2::OriginH2,
-    patience::{QUIET, wait_until},
     policy::TestPolicy,
     process::TestProcess,
     scratch,
     shared_store::SharedStore,
     site::TestSite,
     terminator::{ClientAuthMode, TestCa, TlsTerminator},
+    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinHandle};

@@ -9,7 +9,7 @@ use fencegate_tests::{
     policy::TestPolicy,
     scratch,
     site::TestSite,
-    unread::{UnreadProcess, run_unread},
+    unread_process::{UnreadProcess, run_unread},
 };
 use futures_util::future::join_all;
 use serde_json::json;

@@ -14,9 +14,9 @@ use fencegate_tests::{
     gateway::Gateway,
     history::History,
     origin::{Act, Latch},
-    patience::{QUIET, wait_until},
     policy::TestPolicy,
     site::TestSite,
+    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 

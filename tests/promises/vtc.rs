@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{gateway::Gateway, patience::PATIENCE, scratch, site::TestSite};
+use fencegate_tests::{gateway::Gateway, scratch, site::TestSite, wait::PATIENCE};
 use tokio::task::spawn_blocking;
 
 use crate::wire;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    held::HeldRequest,
+    held_request::HeldRequest,
     history::History,
     site::TestSite,
 };

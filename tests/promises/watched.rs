@@ -9,10 +9,10 @@ use fencegate_tests::{
     gateway::Gateway,
     guarded::GuardedSite,
     load::{Load, LoadPlan},
-    patience::wait_until,
     postgres::fresh_database,
     prometheus::{Prometheus, deploy},
-    sharing::SharedDatabase,
+    shared_database::SharedDatabase,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use fencegate_tests::{
-    case::{self, judge, play, service::ScriptedService},
+    case::{self, judge, run, service::ScriptedService},
     gateway::Gateway,
     policy::TestPolicy,
     site::TestSite,
@@ -44,7 +44,7 @@ async fn holds(file: &str) {
     let gateway = gateway(&site, &service).await;
     let (mut wrong, mut requests) = (String::new(), 0);
     for case in case::load(file) {
-        let played = play::play(&case, gateway.public, &service).await;
+        let played = run::play(&case, gateway.public, &service).await;
         requests += played.requests.len();
         let complaints = judge::complaints(&case, &played);
         if !complaints.is_empty() {

@@ -8,10 +8,10 @@ use fencegate_tests::{
     client::TestRequest,
     ensemble::over_tls::{TlsEnsemble, shared},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
-    patience::wait_until,
     policy::TestPolicy,
     scratch,
     site::TestSite,
+    wait::wait_until,
     zookeeper::fresh_root,
 };
 use serde_json::{Value, json};

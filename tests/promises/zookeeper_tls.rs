@@ -8,12 +8,12 @@ use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch, command, write_policy},
     history::History,
     load::{Load, LoadPlan},
-    patience::wait_until,
     policy::TestPolicy,
     postgres::PostgresProxy,
     scratch,
     site::TestSite,
     terminator::{SignedCertificate, TestCa},
+    wait::wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;

@@ -3,13 +3,13 @@
 use std::{rc::Rc, time::Duration};
 
 use fencegate_lock::session::{
-    link::{ConnectionState, MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
-    reattach::check_same_session,
+    client::{ConnectionState, MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
+    session_check::check_same_session,
 };
 use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::simulated;
+use crate::simulated_time;
 
 const T: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(200);
@@ -24,7 +24,7 @@ struct FaultFixture {
 }
 
 fn scene<F: Future>(play: impl FnOnce(FaultFixture) -> F) -> F::Output {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let (wire, safe) = (ensemble.wire(), ensemble.wire());
         let hurt = ensemble.client(&wire, T).connect().await.expect("a session");

@@ -9,13 +9,13 @@ use std::{
 };
 
 use fencegate::{
-    agreement::{PlanCompat, RouteStatus, RouteVerdicts},
     metrics::Metrics,
+    plan_compat::{PlanCompat, RouteStatus, RouteVerdicts},
 };
 use fencegate_lock::{
-    session::{nameplate::LocalMember, settings::SessionSettings},
+    manager::lock_manager::{LockManager, lock_manager},
+    session::{local_member::LocalMember, settings::SessionSettings},
     state::TokenHistory,
-    tenures::keeper::{LockManager, lock_manager},
 };
 use fencegate_policies::{
     file::load,
@@ -29,8 +29,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doctored::{clock, key},
-    run, simulated,
+    faulty_client::{clock, key},
+    run, simulated_time,
 };
 
 const T: Duration = Duration::from_secs(2);
@@ -78,14 +78,14 @@ impl GatewayProcess {
         let memory = Arc::<TokenHistory>::default();
         let mut policy = plan.zookeeper.clone();
         policy.session_timeout = T;
-        let run = |(number, desk): (usize, fencegate_lock::tenures::desk::SessionWorker)| {
+        let run = |(number, desk): (usize, fencegate_lock::manager::session_worker::SessionWorker)| {
             let settings = SessionSettings {
                 policy: policy.clone(),
                 gateway: name.to_owned(),
                 member: nameplate.clone(),
                 init: true,
                 log_dedup: Arc::default(),
-                sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
+                sequence_limit: fencegate_lock::limits::SEQUENCE_LIMIT,
                 token_history: memory.clone(),
                 clock: clock.clone(),
                 randomness: Arc::new(SeededRng::new(dice.next())),
@@ -208,7 +208,7 @@ fn of_two_gateways_with_unlike_templates_never_both_may_serve() {
     let (first, cases) = (run::seed("agreement"), run::cases(8));
     let (mut served, mut refused) = (0, 0);
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
-        let seen = simulated::run(play(seed));
+        let seen = simulated_time::run(play(seed));
         assert_eq!(
             seen.both.get(),
             0,

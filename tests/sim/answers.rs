@@ -1,26 +1,26 @@
 //! Sends the same random requests to the ZooKeeper in memory and to a real one, and compares the answers.
 
-mod cable;
-mod in_memory;
-mod line;
-mod play;
-mod real;
+mod answer_line;
+mod memory_backend;
+mod real_backend;
+mod runner;
 mod script;
 mod silence;
+mod tcp_cable;
 
 use std::{
     cell::{Cell, RefCell},
     time::Duration,
 };
 
-use fencegate_lock::session::link::{NodeKind, ZkClient, ZkConnector};
-use in_memory::MemoryBackend;
-use play::{TestBackend, play};
+use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnector};
+use memory_backend::MemoryBackend;
 use proptest::{
     prelude::*,
     test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner},
 };
-use real::RealBackend;
+use real_backend::RealBackend;
+use runner::{TestBackend, play};
 use script::{ScriptStep, SessionOperation, TransactionStep};
 use silence::{SilenceTimes, TIMEOUT, fall_silent};
 

@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{NodeKind, ZkClient, ZkConnector};
+use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnector};
 use fencegate_policies::plan::{CachedHold, ForeignLayout, Hold, LockSite};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
 use crate::{
-    doctored::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, unanswered},
-    simulated,
+    faulty_client::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, unanswered},
+    simulated_time,
 };
 
 const T: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ fn lose_answer(doctor: &FaultInjector) {
 #[test]
 fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
     for (layout, mark) in LINES {
-        simulated::run(async {
+        simulated_time::run(async {
             let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
             let first = locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free");
@@ -85,7 +85,7 @@ fn the_parent_is_made_as_the_other_programs_make_it() {
         (ForeignLayout::CuratorReadWrite, false),
         (ForeignLayout::Kazoo, true),
     ] {
-        simulated::run(async {
+        simulated_time::run(async {
             let (ensemble, locks) = start(&FaultInjector::new()).await;
             drop(locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free"));
             sleep(T).await;
@@ -100,7 +100,7 @@ fn the_parent_is_made_as_the_other_programs_make_it() {
 #[test]
 fn only_the_levels_that_are_missing_are_made() {
     for there in 0..3 {
-        simulated::run(async {
+        simulated_time::run(async {
             let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
             let stranger = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
@@ -129,7 +129,7 @@ fn only_the_levels_that_are_missing_are_made() {
 /// removed.
 #[test]
 fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
-    simulated::run(async {
+    simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
         let hold = Hold::Cached(CachedHold { linger: T * 100, ..CachedHold::default() });
         drop(locks.acquire(&["a"], hold).await.expect("free"));
@@ -146,7 +146,7 @@ fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
 /// The native and foreign nodes of one set are made in one transaction, each with the name that its layout asks for.
 #[test]
 fn the_keys_of_a_set_may_lie_in_different_layouts() {
-    simulated::run(async {
+    simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
         let sites = [LockSite::Native, at(ForeignLayout::CuratorMutex)];
         let both = locks.acquire_at(&["a", "b"], &sites, Hold::Strict).await.expect("free");

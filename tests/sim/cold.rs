@@ -11,11 +11,11 @@ use std::{
 };
 
 use fencegate_lock::{
+    manager::grant_guard::GrantGuard,
     session::{
-        kept_parents::RETENTION,
-        link::{NodeKind, ZkClient, ZkConnector},
+        client::{NodeKind, ZkClient, ZkConnector},
+        retained_parents::RETENTION,
     },
-    tenures::tenure::GrantGuard,
 };
 use fencegate_policies::plan::Hold;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
@@ -23,9 +23,9 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    doctored::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, unanswered},
+    faulty_client::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, unanswered},
     plan::ROOT,
-    simulated,
+    simulated_time,
 };
 
 /// Long enough for heartbeats to be in time over this slow wire.
@@ -190,7 +190,7 @@ fn gives_back(tenure: GrantGuard) {
 
 #[test]
 fn a_lock_alone_is_two_requests_and_a_round_trip_and_one_to_give_it_back() {
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         let (tally, began) = (bench.counts(), Instant::now());
         let tenure = bench.takes(1).await;
@@ -206,7 +206,7 @@ fn a_lock_alone_is_two_requests_and_a_round_trip_and_one_to_give_it_back() {
 #[test]
 fn what_many_keys_need_at_one_time_is_asked_for_together() {
     const ROUNDS: u32 = 20;
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         let (tally, longest) = (bench.counts(), Cell::new(Duration::ZERO));
         join_all((0..KEYS).map(async |key| {
@@ -233,7 +233,7 @@ fn what_many_keys_need_at_one_time_is_asked_for_together() {
 /// Another program has made the parent of one key. So the create of that parent fails in the shared transaction.
 #[test]
 fn what_is_refused_to_one_key_is_done_for_the_others() {
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         let tenure = bench.takes(KEYS - 3).await;
         let parent = bench.left().swap_remove(0);
@@ -270,7 +270,7 @@ fn what_is_refused_to_one_key_is_done_for_the_others() {
 #[test]
 fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody() {
     for fate in lost_answers() {
-        simulated::run(async {
+        simulated_time::run(async {
             let bench = CostFixture::start().await;
             bench.loses_two_answers(fate).await;
             bench.nothing_is_left().await;
@@ -282,7 +282,7 @@ fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody()
 /// Tenures of one key differ by the transactions that made their nodes.
 #[test]
 fn nodes_of_several_keys_share_a_transaction_and_those_of_one_key_never() {
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         let granted = RefCell::<BTreeMap<u32, Vec<u64>>>::default();
         join_all((0..KEYS * 2).map(async |client| {

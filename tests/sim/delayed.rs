@@ -1,29 +1,29 @@
 //! Locks of services where nobody compares tokens. The tests play the schedules of the model `delay`: which record the
 //! next holder finds, and how long it waits.
 
+mod fixture;
 mod leaving;
 mod left_behind;
-mod stage;
 mod storm;
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::tenures::{keeper::AcquireError, tenure::GrantGuard};
+use fencegate_lock::manager::{grant_guard::GrantGuard, lock_manager::AcquireError};
 use fencegate_policies::plan::Hold;
 use fencegate_tests::memory::InFlightFate;
 use tokio::time::{Instant, sleep};
 
-use self::stage::{
+use self::fixture::{
     DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, once, parents, send, take, timed_take,
 };
 use crate::{
-    doctored::{LockSide, RequestFate, SessionRequest, unanswered},
-    simulated,
+    faulty_client::{LockSide, RequestFate, SessionRequest, unanswered},
+    simulated_time,
 };
 
 #[test]
 fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         for hold in HOLDS {
@@ -52,7 +52,7 @@ fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
 /// unknown outcome.
 #[test]
 fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         for hold in HOLDS {
@@ -75,7 +75,7 @@ fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
 /// A tenure reports only the first cause of its end. The unknown outcome comes later and must count nevertheless.
 #[test]
 fn a_tenure_that_was_ended_before_its_outcome_was_lost_is_not_clean() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         let held = take(&one, HOLDS[1]).await;
@@ -99,7 +99,7 @@ fn send_open(tenure: GrantGuard) {
 #[test]
 fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clean_one() {
     for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = ensemble();
             let (one, (doctor, other)) = (gateway(&ensemble).await.1, gateway(&ensemble).await);
             for hold in HOLDS {
@@ -125,7 +125,7 @@ fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clea
 #[test]
 fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
     for hold in HOLDS {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = ensemble();
             let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
             // The first holder writes its record late, because the write is lost again and again.
@@ -172,7 +172,7 @@ fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
 fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_same() {
     for hold in HOLDS {
         for wait in [Duration::ZERO, T] {
-            simulated::run(async {
+            simulated_time::run(async {
                 let ensemble = ensemble();
                 let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
                 send(take(&one, hold).await, false);
@@ -205,7 +205,7 @@ fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_sam
 /// The gateway has sent nothing itself. Its record must keep the delay for the earlier holder's dispatches.
 #[test]
 fn who_stops_while_it_sits_a_delay_out_hands_its_length_on() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         let longest = DELAY * 3;
@@ -229,7 +229,7 @@ fn who_stops_while_it_sits_a_delay_out_hands_its_length_on() {
 #[test]
 fn after_a_holder_that_died_the_delay_begins_when_its_session_is_over() {
     for hold in HOLDS {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = ensemble();
             let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
             let held = take(&one, hold).await;
@@ -248,7 +248,7 @@ fn after_a_holder_that_died_the_delay_begins_when_its_session_is_over() {
 
 #[test]
 fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_work() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         send(take(&one, HOLDS[1]).await, true);
@@ -275,7 +275,7 @@ fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_wor
 
 #[test]
 fn a_set_waits_for_the_longest_of_its_keys_and_leaves_all_of_them_alike() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         let set = |locks| took_set(locks, &["a", "b"]);

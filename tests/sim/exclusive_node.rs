@@ -7,13 +7,13 @@ mod strangers;
 use std::{cell::Cell, ops::Deref, rc::Rc, time::Duration};
 
 use fencegate_lock::{
-    not_granted::GrantError,
+    error::GrantError,
     recipe::{
         exclusive_node::ExclusiveNode,
         grant::{Grant, LockAttemptError},
-        saying,
+        node_data,
     },
-    session::link::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+    session::client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use fencegate_tests::memory::SimSession;
@@ -24,9 +24,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doctored::{FaultySession, RequestFate, SessionRequest, key},
+    faulty_client::{FaultySession, RequestFate, SessionRequest, key},
     plan::ROOT,
-    simulated,
+    simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
 
@@ -131,7 +131,7 @@ fn acquire(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, Grant)>) {
 
 #[test]
 fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let (plain, mut last) = (Rc::new(stage.plain().await), 0);
         let (mut ours, mut grant) = stage.held().await;
@@ -166,7 +166,7 @@ fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
 
 #[test]
 fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
         plain.wait_taken().await;
@@ -199,7 +199,7 @@ fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
 
 #[test]
 fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
         let theirs = plain.wait_taken().await;
@@ -216,7 +216,7 @@ fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
 
 #[test]
 fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
         plain.0.create("/app", b"theirs", NodeKind::Persistent).await.expect("new");
@@ -234,7 +234,7 @@ fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
 #[test]
 fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
     for kind in [NodeKind::Persistent, NodeKind::Container] {
-        simulated::run(async move {
+        simulated_time::run(async move {
             let stage = NodeFixture::new().await;
             let plain = stage.plain().await;
             for (path, kind) in
@@ -256,11 +256,11 @@ fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
 
 #[test]
 fn a_forgotten_node_of_ours_is_removed_and_no_other() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let (held, _) = stage.held().await;
         let (live, plain) = (stage.live(), stage.plain().await);
-        let forgotten = saying::encode(&live.member, Guid::new(&SystemRandomness));
+        let forgotten = node_data::encode(&live.member, Guid::new(&SystemRandomness));
         live.client.create("/app/forgotten", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
         let in_line = format!("{ROOT}/locks/{}-w-", Guid::new(&SystemRandomness));
         let in_line = live

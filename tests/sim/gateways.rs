@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::{Level, subscriber::set_default};
 use world::SimWorld;
 
-use crate::{chronicle::EventLog, run, simulated};
+use crate::{event_log::EventLog, run, simulated_time};
 
 #[test]
 fn no_schedule_of_accidents_breaks_a_lock() {
@@ -102,7 +102,7 @@ async fn play(storm: StormKind, clocks: ClockSpeed, seed: u64) -> Vec<String> {
 /// The violations in the schedule of one seed, and the log of all its events.
 fn judged(storm: StormKind, clocks: ClockSpeed, seed: u64, level: Level) -> (Vec<String>, String) {
     let chronicle = EventLog::default();
-    let mut wrong = simulated::run(async {
+    let mut wrong = simulated_time::run(async {
         let _collecting = set_default(chronicle.subscriber(level));
         play(storm, clocks, seed).await
     });

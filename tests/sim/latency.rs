@@ -4,11 +4,11 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::{
+    manager::chores,
     session::{
-        live::{CurrentSession, SessionState},
-        supervise::supervise,
+        active_session::{CurrentSession, SessionState},
+        supervisor::supervise,
     },
-    tenures::chores,
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::{
@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Level, subscriber::set_default};
 
 use crate::{
-    chronicle::EventLog,
-    doctored::{FaultInjector, FaultyClient, clock, settings},
-    simulated,
+    event_log::EventLog,
+    faulty_client::{FaultInjector, FaultyClient, clock, settings},
+    simulated_time,
 };
 
 const T: Duration = Duration::from_secs(12);
@@ -32,7 +32,7 @@ const SLOW: Duration = Duration::from_millis(1500);
 #[test]
 fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
     let log = EventLog::default();
-    simulated::run(async {
+    simulated_time::run(async {
         let _collecting = set_default(log.subscriber(Level::INFO));
         let servers = EnsembleSettings::default();
         let doctor = FaultInjector::new();

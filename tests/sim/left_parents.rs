@@ -3,15 +3,15 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
+use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
 use fencegate_policies::plan::Hold;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
 use crate::{
-    doctored::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, throttled},
+    faulty_client::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, throttled},
     plan::ROOT,
-    simulated,
+    simulated_time,
 };
 
 const T: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
 #[test]
 fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
     for refused_after in [2, u32::MAX] {
-        simulated::run(async {
+        simulated_time::run(async {
             let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
             let round = Cell::new(0_u32);
@@ -66,7 +66,7 @@ fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
 /// From the fifth round on, the parent is made by a request of its own, before the node.
 #[test]
 fn a_node_that_is_refused_leaves_no_parent() {
-    simulated::run(async {
+    simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
         // Makes the folder above the parent.
@@ -100,7 +100,7 @@ fn a_node_that_is_refused_leaves_no_parent() {
 /// A server that refuses for a while is not asked without end meanwhile.
 #[test]
 fn a_removal_that_the_server_refuses_is_tried_again_after_a_pause() {
-    simulated::run(async {
+    simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
         let tenure = locks.acquire(&["a"], Hold::Strict).await.expect("free");

@@ -1,10 +1,10 @@
 //! What each kind of lock does with its nodes, without the tenures above it: who watches them, who may remove them, and
 //! what it costs to give them back.
 
+mod fixture;
 mod sets;
 mod shared_parent;
 mod signs;
-mod stage;
 mod unheard_create;
 mod waiting;
 
@@ -14,14 +14,14 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkError};
+use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkError};
 use fencegate_tests::memory::SimSession;
 use tokio::time::{sleep, timeout};
 
-use self::stage::{ALL, HeldLock, LockKind, SHARED, T, count, hold, nodes, registered_counts};
+use self::fixture::{ALL, HeldLock, LockKind, SHARED, T, count, hold, nodes, registered_counts};
 use crate::{
-    doctored::{RequestFate, SessionRequest},
-    simulated,
+    faulty_client::{RequestFate, SessionRequest},
+    simulated_time,
     supervised::SupervisedSession,
 };
 
@@ -32,7 +32,7 @@ const LONG: Duration = Duration::from_secs(20);
 #[test]
 fn what_may_still_hold_stays_until_the_session_ends() {
     for (kind, attempts) in ALL {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             drop(hold(&session, kind).await);
             let made = nodes(&session);
@@ -53,7 +53,7 @@ fn what_may_still_hold_stays_until_the_session_ends() {
 #[test]
 fn what_is_given_back_takes_one_request() {
     for (kind, _) in ALL {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let asked = count(&session, |_| true);
@@ -92,7 +92,7 @@ async fn told_while(
 fn a_holder_is_told_of_each_of_its_nodes_that_somebody_removes() {
     for (kind, _) in ALL {
         for at in 0..2 {
-            simulated::run(async {
+            simulated_time::run(async {
                 let session = SupervisedSession::start(T).await;
                 let held = hold(&session, kind).await;
                 let Some(stolen) = nodes(&session).get(at).cloned() else { return };
@@ -119,7 +119,7 @@ fn a_holder_is_told_of_each_of_its_nodes_that_somebody_removes() {
 #[test]
 fn a_holder_watches_until_its_session_is_over_and_tells_nobody_of_that() {
     for (kind, _) in ALL {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let told = told_while(&session, &held, async || session.doctor.wire().expire()).await;
@@ -134,7 +134,7 @@ fn a_holder_watches_until_its_session_is_over_and_tells_nobody_of_that() {
 #[test]
 fn who_looks_again_over_a_library_that_is_gone_ends_with_the_session() {
     for (kind, _) in ALL {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let stranger = session.connect_other().await;
@@ -161,7 +161,7 @@ async fn write_to_all(session: &SupervisedSession, stranger: &SimSession) {
 #[test]
 fn a_holder_to_which_nothing_happens_asks_nothing_more() {
     for (kind, _) in ALL {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let (asked, of_the_lock) = (Rc::new(Cell::new(0)), nodes(&session));
@@ -187,7 +187,7 @@ fn a_holder_to_which_nothing_happens_asks_nothing_more() {
 #[test]
 fn a_node_of_ours_that_somebody_writes_to_is_held_and_removed_by_us() {
     for (kind, _) in ALL {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let stranger = session.connect_other().await;
@@ -205,7 +205,7 @@ fn a_node_of_ours_that_somebody_writes_to_is_held_and_removed_by_us() {
 #[test]
 fn what_another_one_made_in_the_place_of_our_node_is_theirs() {
     for kind in [LockKind::Shared, LockKind::Permit] {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let stranger = session.connect_other().await;

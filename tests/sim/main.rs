@@ -1,7 +1,7 @@
 //! Simulation: the gateway's locks on a ZooKeeper in memory, under thousands of schedules of accidents.
 //!
 //! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
-//! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`doctored`] plays
+//! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`faulty_client`] plays
 //! what no wire does: [`wedged`] is one that is gone, [`left_parents`] what is refused too late, [`beside`] both of these among
 //! the locks of other programs, [`exclusive_node`] a node that others make as well; [`latency`] is servers that take long.
 //! [`whole`] is all of it: gateways, a guard, an upstream and clients.
@@ -15,11 +15,11 @@ mod accidents;
 mod agreement;
 mod answers;
 mod beside;
-mod chronicle;
 mod cold;
 mod delayed;
-mod doctored;
+mod event_log;
 mod exclusive_node;
+mod faulty_client;
 mod gateways;
 mod latency;
 mod left_parents;
@@ -28,7 +28,7 @@ mod operations;
 mod permits;
 mod plan;
 mod run;
-mod simulated;
+mod simulated_time;
 mod supervised;
 mod unsent;
 mod used_up_numbers;

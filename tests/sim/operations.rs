@@ -4,8 +4,8 @@
 //! does not hear of its write, [`lost_word`] the same where the server also refuses to show the record. [`operators`] is
 //! what a person decides.
 
+mod fixture;
 mod lost_answers;
 mod lost_word;
 mod operators;
 mod repeats;
-mod stage;

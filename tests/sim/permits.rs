@@ -1,19 +1,21 @@
 //! A key with permits: never more holders than permits, first come, first served. The tokens of each permit grow.
 
 mod each_step;
-mod stage;
+mod fixture;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fencegate_lock::tenures::{keeper::AcquireError, question::BreakOutcome, tenure::GrantGuard};
+use fencegate_lock::manager::{
+    admin_query::BreakOutcome, grant_guard::GrantGuard, lock_manager::AcquireError,
+};
 use fencegate_policies::plan::LockSite;
 use fencegate_tests::memory::Direction;
-use stage::{PermitFixture, T, expect_granted, semaphore, spawn_acquire, spawn_acquire_queued};
+use fixture::{PermitFixture, T, expect_granted, semaphore, spawn_acquire, spawn_acquire_queued};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    doctored::{RequestFate, SessionRequest},
-    simulated,
+    faulty_client::{RequestFate, SessionRequest},
+    simulated_time,
 };
 
 /// The newest epoch of each permit, as a guard would keep it.
@@ -32,7 +34,7 @@ impl PermitEpochs {
 
 #[test]
 fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
-    simulated::run(async {
+    simulated_time::run(async {
         let (stage, mut marks) = (PermitFixture::new(2).await, PermitEpochs::default());
         let mut asking = Vec::new();
         for number in 0..12 {
@@ -67,7 +69,7 @@ fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
 
 #[test]
 fn the_queue_of_a_gateway_is_for_those_who_wait_behind_all_holders() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = PermitFixture::new(1).await;
         let mut held = Vec::new();
         for _ in 0..2 {
@@ -109,8 +111,8 @@ async fn asked_at_one_leaving(waiters: usize) -> u32 {
 /// request is woken.
 #[test]
 fn one_who_leaves_wakes_two_and_not_all_who_wait() {
-    let few = simulated::run(asked_at_one_leaving(3));
-    let many = simulated::run(asked_at_one_leaving(60));
+    let few = simulated_time::run(asked_at_one_leaving(3));
+    let many = simulated_time::run(asked_at_one_leaving(60));
     assert_eq!(few, many);
     assert!(many <= 16, "{many}");
 }
@@ -119,7 +121,7 @@ fn one_who_leaves_wakes_two_and_not_all_who_wait() {
 /// read after the watch was set.
 #[test]
 fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
         for _ in 0..2 {
@@ -156,11 +158,11 @@ fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
 /// one has its own. The earlier one has the oldest place in line, and its token must be the newest.
 #[test]
 fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_it() {
-    simulated::run(async {
+    simulated_time::run(async {
         let (stage, mut marks) = (PermitFixture::new(2).await, PermitEpochs::default());
         let doctor = stage.gateways[0].doctor.clone();
         doctor.clone().set_rule(move |asked| {
-            if stage::takes_a_permit(asked) {
+            if fixture::takes_a_permit(asked) {
                 doctor.wire().stall(Direction::ToServer);
             }
             RequestFate::Passes
@@ -186,7 +188,7 @@ fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_i
 
 #[test]
 fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = PermitFixture::new(3).await;
         let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
         for site in [semaphore(3), LockSite::Native] {
@@ -215,7 +217,7 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
 /// The last holder with the former number of permits leaves while the first request with the new number asks.
 #[test]
 fn a_number_that_was_just_changed_refuses_nobody() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = PermitFixture::new(2).await;
         let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
         let changed = spawn_acquire(&stage.gateways[1], semaphore(3));
@@ -229,7 +231,7 @@ fn a_number_that_was_just_changed_refuses_nobody() {
 
 #[test]
 fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
         for number in 0..2 {
@@ -238,13 +240,13 @@ fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
         let waits = spawn_acquire(&stage.gateways[0], semaphore(2));
         sleep(T / 10).await;
         let keeper = &stage.gateways[1].locks.keeper;
-        let line = keeper.queue_entries(&stage::key(), semaphore(2)).await.expect("told");
+        let line = keeper.queue_entries(&fixture::key(), semaphore(2)).await.expect("told");
         let shown: Vec<_> =
             line.iter().map(|one| (one.holds, one.permit.map(|permit| permit.number()))).collect();
         assert_eq!(shown, [(true, Some(0)), (true, Some(1)), (false, None)]);
         let number = held[0].first_token().map(|token| token.number());
         assert_eq!((line[0].number, line[2].number), (number, None));
-        let broken = keeper.break_lock(&stage::key(), semaphore(2), line[0].node.clone()).await;
+        let broken = keeper.break_lock(&fixture::key(), semaphore(2), line[0].node.clone()).await;
         assert_eq!(broken, Ok(BreakOutcome::Gone));
         let next = expect_granted(waits).await;
         assert_eq!(next.permit().map(|permit| permit.number()), Some(0));
@@ -263,7 +265,7 @@ fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
 #[test]
 fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
     for permit in [true, false] {
-        simulated::run(async move {
+        simulated_time::run(async move {
             let stage = PermitFixture::new(2).await;
             let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
             sleep(T / 4).await;
@@ -284,7 +286,7 @@ fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
 
 #[test]
 fn the_end_of_a_session_gives_back_what_it_held_and_keeps_nobody_waiting() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
         for _ in 0..2 {

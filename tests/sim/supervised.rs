@@ -3,18 +3,18 @@
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::{
-    not_granted::GrantError,
-    pass::PeerSecret,
-    reach::PeerEndpoint,
+    error::GrantError,
+    manager::chores,
+    peer_endpoint::PeerEndpoint,
+    peer_secret::PeerSecret,
     recipe::grant::{AttemptObserver, LockAttemptError},
     session::{
         self,
-        link::ZkConnector,
-        live::{ActiveSession, CurrentSession, SessionState},
-        nameplate::LocalMember,
-        supervise::supervise,
+        active_session::{ActiveSession, CurrentSession, SessionState},
+        client::ZkConnector,
+        local_member::LocalMember,
+        supervisor::supervise,
     },
-    tenures::chores,
 };
 use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
 use tokio::{
@@ -25,7 +25,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doctored::{FaultInjector, FaultyClient, FaultySession, clock, settings},
+    faulty_client::{FaultInjector, FaultyClient, FaultySession, clock, settings},
     plan::ROOT,
 };
 

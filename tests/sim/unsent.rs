@@ -9,8 +9,8 @@ use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    doctored::key,
-    simulated,
+    faulty_client::key,
+    simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
 
@@ -19,7 +19,7 @@ const WAY: Duration = Duration::from_millis(10);
 
 #[test]
 fn what_is_given_up_before_it_is_sent_is_removed_when_it_is_made() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let live = session.live();
 

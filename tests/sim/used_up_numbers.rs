@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use fencegate_lock::{
-    session::link::{MultiOp, NodeKind, ZkClient, ZkConnector},
-    tenures::{
-        keeper::{AcquireError, LockManager},
-        tenure::GrantGuard,
-        wish::{LockRequest, WaitPlace},
+    manager::{
+        grant_guard::GrantGuard,
+        lock_manager::{AcquireError, LockManager},
+        lock_request::{LockRequest, WaitPlace},
     },
+    session::client::{MultiOp, NodeKind, ZkClient, ZkConnector},
 };
 use fencegate_policies::plan::{ForeignLayout, Hold, LockSite, Mode};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
@@ -19,9 +19,9 @@ use tokio::{
 };
 
 use crate::{
-    doctored::{FaultInjector, FaultyClient, LockSide, key, parent},
+    faulty_client::{FaultInjector, FaultyClient, LockSide, key, parent},
     plan::ROOT,
-    simulated,
+    simulated_time,
 };
 
 const T: Duration = Duration::from_secs(2);
@@ -148,7 +148,7 @@ fn check(seen: &[(u64, u32)]) {
 
 #[test]
 fn numbers_begin_anew_below_a_new_parent_and_tokens_grow() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = SequenceFixture::set().await;
         check(&hand_over(&stage, &["hot"], 7).await);
         stage.end().await;
@@ -157,7 +157,7 @@ fn numbers_begin_anew_below_a_new_parent_and_tokens_grow() {
 
 #[test]
 fn numbers_of_the_keys_of_a_set_begin_anew_as_well() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = SequenceFixture::set().await;
         check(&hand_over(&stage, &["hot", "warm"], 7).await);
         stage.end().await;
@@ -166,7 +166,7 @@ fn numbers_of_the_keys_of_a_set_begin_anew_as_well() {
 
 #[test]
 fn a_parent_that_keeps_a_record_is_not_replaced() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = SequenceFixture::set().await;
         let first = stage.asks(0, &["hot"]).await.expect("no panic").expect("free");
         let second = stage.asks(1, &["hot"]);
@@ -194,7 +194,7 @@ fn a_parent_that_keeps_a_record_is_not_replaced() {
 
 #[test]
 fn nodes_of_others_are_waited_for_before_a_parent_is_replaced() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = SequenceFixture::set().await;
         let parent = parent("hot");
         // Somebody else's nodes have used up the numbers, and one of them stays for a while.
@@ -236,7 +236,7 @@ fn below_a_parent_that_is_not_replaced_the_last_number_holds_and_the_next_one_is
         for names in [&["hot"][..], &["hot", "warm"]] {
             let of = KeyOptions { sites: of.sites.iter().take(names.len()).cloned().collect(), ..of.clone() };
             let parents = &parents[..names.len()];
-            simulated::run(async {
+            simulated_time::run(async {
                 let stage = SequenceFixture::set().await;
                 let first = stage.asks_of(0, names, &of).await.expect("no panic").expect("free");
                 parents.iter().for_each(|parent| stage.ensemble.set_child_count(parent, LAST));

@@ -4,12 +4,12 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::{
+    manager::chores,
     session::{
-        link::ZkError,
-        live::{CurrentSession, SessionState},
-        supervise::supervise,
+        active_session::{CurrentSession, SessionState},
+        client::ZkError,
+        supervisor::supervise,
     },
-    tenures::chores,
 };
 use fencegate_policies::plan::{CachedHold, Hold};
 use fencegate_tests::memory::{EnsembleSettings as Servers, InFlightFate, SimEnsemble};
@@ -22,8 +22,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doctored::{FaultInjector, FaultyClient, LockSide, clock, settings},
-    simulated,
+    faulty_client::{FaultInjector, FaultyClient, LockSide, clock, settings},
+    simulated_time,
 };
 
 const T: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ fn end_task(doctor: &FaultInjector) {
 
 #[test]
 fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
-    simulated::run(async {
+    simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
         let (current, stop) = (Rc::new(CurrentSession::default()), CancellationToken::new());
@@ -79,7 +79,7 @@ async fn session(seen: &mut watch::Receiver<SessionState>) -> i64 {
 
 #[test]
 fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
-    simulated::run(async {
+    simulated_time::run(async {
         let doctor = FaultInjector::new();
         let locks = LockSide::new(library(&doctor)).await;
         drop(locks.acquire(&["kept/1"], KEPT).await.expect("free"));
@@ -105,7 +105,7 @@ fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
 /// once. Such a task must yield nevertheless.
 #[test]
 fn a_key_whose_session_is_over_unseen_leaves_the_others_their_turn() {
-    simulated::run(async {
+    simulated_time::run(async {
         let doctor = FaultInjector::new();
         let locks = LockSide::new(library(&doctor)).await;
         doctor.end_task(ZkError::SessionEnded);

@@ -1,32 +1,32 @@
 //! Whole gateways, a guard, an upstream and clients, in one process and in simulated time, under random schedules of accidents.
 //!
 //! What runs is what the binary runs: requests come in through its listeners, and leave through its pools. Simulated are the
-//! [`network`] with its [`wire`]s, the clock, and ZooKeeper. A [`schedule`] is [drawn](draw) from a seed and played in a
-//! [`world`]; the judge of all histories gives the [`verdict`]. Each seed is played in a process of its own (see [`played`]), so
+//! [`network`] with its [`connection`]s, the clock, and ZooKeeper. A [`schedule`] is [drawn](generate) from a seed and played in a
+//! [`world`]; the judge of all histories gives the [`verdict`]. Each seed is played in a process of its own (see [`sim_run`]), so
 //! that nothing but its seed makes a difference. One that fails is [shrunk](shrink) to the events that it takes.
 
-mod asking;
-mod distance;
-mod draw;
+mod addresses;
+mod clients;
+mod connection;
+mod delays;
 mod exchange;
 mod gateway_process;
+mod generate;
 mod guard_process;
 mod network;
-mod places;
-mod played;
 mod process;
 mod schedule;
 mod shrink;
+mod sim_run;
 mod simulated_clock;
 mod upstream;
 mod verdict;
-mod wire;
 mod world;
 
 use std::collections::BTreeMap;
 
-use played::{RunResults, SafetyRule, SimRun, first_failing, run_all};
 use schedule::UpstreamPath;
+use sim_run::{RunResults, SafetyRule, SimRun, first_failing, run_all};
 
 use crate::run;
 
@@ -68,7 +68,7 @@ const CASES: u32 = 100;
 /// This test also runs as the child process that plays a seed.
 #[test]
 fn a_seed_has_one_history() {
-    if played::is_child_process() {
+    if sim_run::is_child_process() {
         return;
     }
     for seed in 0..4 {

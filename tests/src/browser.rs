@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use crate::{client::TestRequest, patience::PATIENCE, scratch};
+use crate::{client::TestRequest, scratch, wait::PATIENCE};
 
 /// One browser with one window.
 pub struct Browser {
@@ -162,7 +162,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::patience::wait_until;
+    use crate::wait::wait_until;
 
     /// The processes whose command lines name a folder.
     fn naming(folder: &Path) -> Vec<String> {

@@ -1,13 +1,13 @@
 //! Byte cases as data: the bytes of a client, the request that an upstream must see, its answer, and the answer that
 //! the client must get.
 //!
-//! The format is told in `tests/wire/README.md`. [`parse`] reads files, [`play`] plays one case against a proxy in
+//! The format is told in `tests/wire/README.md`. [`parse`] reads files, [`run`] plays one case against a proxy in
 //! front of a [`service`], and [`judge`] compares what was seen with what the file says.
 
-mod bytes;
+mod escape;
 pub mod judge;
 pub mod parse;
-pub mod play;
+pub mod run;
 mod script;
 pub mod service;
 

@@ -19,10 +19,10 @@ use tokio::time::sleep;
 
 use crate::{
     gateway::{Gateway, PolicyFile, write_policy},
-    patience::wait_until,
     policy::TestPolicy,
     process::binary,
     scratch,
+    wait::wait_until,
 };
 
 /// A running `fencegate lock` (the keeper), its watchman and its command. Dropping this kills the keeper, and the other

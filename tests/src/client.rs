@@ -3,20 +3,20 @@
 //! The two with hyper send an [`TestRequest`] and get an [`ClientResponse`]: [`Http1Client`] sends one after the other, [`Http2Client`] sends
 //! many at once. Over TLS, [`TlsClient`] makes the stream below them.
 
-mod answer;
-mod ask;
 mod dial;
-mod exchanges;
 pub mod frames;
+mod http1;
+mod http2;
 mod raw;
-mod secure;
-mod streams;
+mod request;
+mod response;
+mod tls;
 
 pub use self::{
-    answer::{ClientResponse, FencingOutcome},
-    ask::TestRequest,
-    exchanges::Http1Client,
+    http1::Http1Client,
+    http2::Http2Client,
     raw::RawClient,
-    secure::TlsClient,
-    streams::Http2Client,
+    request::TestRequest,
+    response::{ClientResponse, FencingOutcome},
+    tls::TlsClient,
 };

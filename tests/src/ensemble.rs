@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::{
-    patience::{PATIENCE, wait_until},
     scratch,
+    wait::{PATIENCE, wait_until},
     zookeeper::ask,
 };
 

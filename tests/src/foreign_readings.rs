@@ -1,7 +1,7 @@
 //! How other programs read the parts of a request of which keys are made. PHP, Python, Node and nginx run as real
 //! programs, their stored readings are data, and the gateway reads the same texts.
 
-pub mod asked_programs;
-pub mod made_keys;
+pub mod key_reader;
 pub mod merged;
+pub mod programs;
 pub mod reading;

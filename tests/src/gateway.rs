@@ -15,11 +15,11 @@ use tokio::task::spawn_blocking;
 pub use crate::process::{LogLine, MetricSamples, PendingRequest};
 use crate::{
     hosts::HostsFile,
-    patience::PATIENCE,
     policy::TestPolicy,
     process::{Failpoints, TALKATIVE, TestProcess, binary, counting_binary},
     scratch,
     stepped_clock::SteppedClock,
+    wait::PATIENCE,
 };
 
 /// A running gateway. Dropping it kills it and checks that it never panicked.

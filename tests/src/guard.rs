@@ -24,12 +24,12 @@ use crate::{
     ensemble::free_ports,
     gateway::{command, write_policy},
     origin::Origin,
-    patience::wait_until,
     policy::TestPolicy,
     process::{Failpoints, TALKATIVE, TestProcess, binary},
     scratch,
     site::TestSlot,
     stepped_clock::SteppedClock,
+    wait::wait_until,
 };
 
 /// The things of one test alone: an origin with one door, and guards beside it.

@@ -6,7 +6,7 @@ use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
-use crate::{client::TestRequest, patience::PATIENCE, scratch, standstill};
+use crate::{client::TestRequest, freeze, scratch, wait::PATIENCE};
 
 pub struct Ledger {
     pub address: SocketAddr,
@@ -45,7 +45,7 @@ impl Ledger {
     /// # Panics
     /// If it has ended, or does not stop.
     pub fn freeze(&self) {
-        standstill::stop(self.process.pid());
+        freeze::stop(self.process.pid());
     }
 
     /// The answer to a request that needs no token.

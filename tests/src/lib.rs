@@ -4,48 +4,50 @@
 //! - One test: [`site`] is the set-up that it has to itself, [`gateway`] is the process under test, and [`policy`] is
 //!   the configuration of that process. [`client`], [`load`], [`each_once`] and [`rolling_load`] send requests.
 //!   [`history`] judges the executions.
-//! - ZooKeeper: [`zookeeper`] and [`ensemble`] are real servers, and [`faulty_link`] is the way to them. [`memory`] is
+//! - ZooKeeper: [`zookeeper`] and [`ensemble`] are real servers, and [`zookeeper_proxy`] is the way to them. [`memory`] is
 //!   a ZooKeeper for simulated time. [`curator`] is the class path of Java programs that take its locks.
-//! - Upstreams: [`origin`] records requests, [`held`] is a request that the origin holds, and [`ledger`] keeps
+//! - Upstreams: [`origin`] records requests, [`held_request`] is a request that the origin holds, and [`ledger`] keeps
 //!   accounts.
-//! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`hop`] is an intermediary
-//!   between gateway and guard. [`holding_relay`] delivers late what it has acknowledged. [`postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills
-//!   up. With [`tampered_calls`] a disk is slow, or fails.
+//! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`http_proxy`] is an intermediary
+//!   between gateway and guard. [`delaying_relay`] delivers late what it has acknowledged. [`postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills
+//!   up. With [`syscall_faults`] a disk is slow, or fails.
 //! - Names, sockets and clocks: [`hosts`] are the names that a process sees, [`socket_relay`] is a way by a unix
-//!   socket, and [`severable`] is a way that breaks or falls silent. With [`namespaces`] packets vanish on their way.
+//!   socket, and [`tcp_proxy`] is a way that breaks or falls silent. With [`namespaces`] packets vanish on their way.
 //!   With [`stepped_clock`] a process sees other clocks, and with [`repeatable`] it does the same in each run.
 //! - Bytes: [`wire`] reads messages as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`]
 //!   are proxies to compare with.
-//! - Operations: [`prometheus`] collects metrics, [`watch`] sees alerts come and go, and [`runbook`] does what their
+//! - Operations: [`prometheus`] collects metrics, [`alert_watch`] sees alerts come and go, and [`runbook`] does what their
 //!   sections say. [`pods`] are the processes that a chart renders. [`stored`] is data that one version writes and
 //!   another reads.
-//! - Accidents: [`lapse`] lets a proof end before its session, [`charged`] is a command under a lock and its mishaps,
+//! - Accidents: [`deadline_expiry`] lets a proof end before its session, [`charged`] is a command under a lock and its mishaps,
 //!   and [`crowd`] is a load on keys that several requests hold at once. [`matrix`] plays all accidents and judges the
 //!   runs. [`zombie`] is a set-up in which a gateway has slept through its session, and [`browser`] looks at it.
-//! - Reports: [`duel`] compares locks, [`machine`] names the machine, and [`effort`] says how much each promise does.
+//! - Reports: [`comparison`] compares locks, [`machine`] names the machine, and [`effort`] says how much each promise does.
 
+pub mod alert_watch;
 pub mod balancer;
 pub mod browser;
 pub mod case;
 pub mod charged;
 pub mod client;
+pub mod comparison;
 pub mod crowd;
 pub mod curator;
-pub mod duel;
+pub mod deadline_expiry;
+pub mod delaying_relay;
 pub mod each_once;
 pub mod effort;
 pub mod ensemble;
-pub mod faulty_link;
 pub mod foreign_readings;
+pub mod freeze;
 pub mod gateway;
 pub mod guard;
 pub mod guarded;
-pub mod held;
+pub mod held_request;
 pub mod history;
-pub mod holding_relay;
-pub mod hop;
 pub mod hosts;
-pub mod lapse;
+pub mod http_proxy;
+mod ld_preload;
 pub mod leases;
 pub mod ledger;
 pub mod load;
@@ -58,34 +60,32 @@ pub mod mutants;
 pub mod namespaces;
 pub mod origin;
 pub mod origin_h2;
-pub mod patience;
+pub mod path_values;
 pub mod peers;
 pub mod pods;
 pub mod policy;
 pub mod postgres;
-mod preloaded;
 pub mod process;
 pub mod prometheus;
 pub mod repeatable;
 pub mod rolling_load;
 pub mod runbook;
 pub mod scratch;
-pub mod severable;
+pub mod shared_database;
 pub mod shared_store;
-pub mod sharing;
 pub mod site;
 pub mod small_disk;
 pub mod socket_relay;
-pub mod standstill;
 pub mod stepped_clock;
 pub mod stored;
-pub mod tampered_calls;
+pub mod syscall_faults;
+pub mod tcp_proxy;
 pub mod terminal_picture;
 pub mod terminator;
-pub mod unlocked;
-pub mod unread;
-pub mod values;
-pub mod watch;
+pub mod unlocked_request;
+pub mod unread_process;
+pub mod wait;
 pub mod wire;
 pub mod zombie;
 pub mod zookeeper;
+pub mod zookeeper_proxy;

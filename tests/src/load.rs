@@ -13,7 +13,7 @@ use crate::{
     gateway::Gateway,
     history::{ATTEMPT, History},
     origin::Origin,
-    patience::PATIENCE,
+    wait::PATIENCE,
 };
 
 /// Clients at work. They end by themselves after `requests` each.

@@ -15,8 +15,8 @@ use tokio::task::spawn_blocking;
 use crate::{
     gateway::{command, write_policy},
     guard::GuardLaunch,
-    patience::PATIENCE,
     scratch,
+    wait::PATIENCE,
 };
 
 /// From one guard's file to what another guard's policy names.

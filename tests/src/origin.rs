@@ -1,10 +1,10 @@
 //! The recording upstream: raw HTTP/1.1 on loopback, scripted per request, one clock for all it sees.
 
 mod accounts;
-mod act;
-mod received;
-mod recorder;
-mod respond;
+mod action;
+mod connection;
+mod request_log;
+mod state;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,13 +24,13 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use self::{accounts::Accounts, recorder::OriginState};
+use self::{accounts::Accounts, state::OriginState};
 pub use self::{
     accounts::{AccountFault, AccountRow, AccountRule, WORK},
-    act::{Act, Latch, OriginReply},
-    received::{ATTEMPT, AccessMode, AccountEffect, OriginLog, ReceivedBytes, RequestRecord},
+    action::{Act, Latch, OriginReply},
+    request_log::{ATTEMPT, AccessMode, AccountEffect, OriginLog, ReceivedBytes, RequestRecord},
 };
-use crate::patience::wait_until;
+use crate::wait::wait_until;
 
 /// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its clock.
 pub struct Origin {
@@ -93,7 +93,7 @@ impl Origin {
                 let (shared, gateway) = (Arc::clone(&shared), gateway.clone());
                 tokio::spawn(async move {
                     // Connections break in tests on purpose; what was read before is in the log.
-                    drop(respond::serve_connection(Arc::clone(&shared), gateway, number, stream).await);
+                    drop(connection::serve_connection(Arc::clone(&shared), gateway, number, stream).await);
                     shared.log.send_modify(|log| log.ended.push(number));
                 });
             }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::{
         client::{RawClient, TestRequest},
-        patience::QUIET,
+        wait::QUIET,
     };
 
     fn fenced(path: &str, epoch: u64) -> TestRequest {

@@ -1,19 +1,19 @@
 //! A real PostgreSQL for all tests of a process, and servers that one test may kill, freeze, follow and promote.
 
-mod cut;
 mod database;
 mod programs;
+mod proxy;
 mod psql;
-mod secured;
 mod server;
 mod standby;
+mod tls;
 
 use std::sync::LazyLock;
 
 pub use self::{
-    cut::{LostMessage, PostgresProxy},
     database::{TestDatabase, USER},
     programs::{chown_to_nobody, program, unprivileged},
+    proxy::{LostMessage, PostgresProxy},
     psql::{BlockedStatement, PsqlSession},
     server::PostgresServer,
     standby::StandbyMode,

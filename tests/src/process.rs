@@ -1,6 +1,6 @@
 //! A process under test, gateway or guard: its addresses, log, metrics and signals.
 
-mod lines_and_metrics;
+mod output;
 
 use std::{
     env, fs,
@@ -15,14 +15,13 @@ use std::{
 use fencegate::demo::child::{ChildProcess, Signal};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-pub use self::lines_and_metrics::{LogLine, MetricSamples};
+pub use self::output::{LogLine, MetricSamples};
 
 use crate::{
     client::{ClientResponse, TestRequest},
-    log_lines,
-    patience::{PATIENCE, wait_until},
-    scratch,
+    log_lines, scratch,
     socket_relay::SocketRelay,
+    wait::{PATIENCE, wait_until},
 };
 
 /// A running gateway or guard. Dropping it kills it and checks that it never panicked.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub use self::hurried::speed_up;
-use crate::{client::TestRequest, ensemble::free_ports, patience::wait_until, scratch};
+use crate::{client::TestRequest, ensemble::free_ports, scratch, wait::wait_until};
 
 pub struct Prometheus {
     pub address: SocketAddr,

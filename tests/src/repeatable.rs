@@ -8,7 +8,7 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::preloaded;
+use crate::ld_preload;
 
 /// A command of which each run is the same. It sees clocks that stand.
 ///
@@ -23,7 +23,7 @@ pub fn repeatable(program: &Path) -> Command {
 /// Built once for all tests of this process.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| preloaded::build("repeatable/still.c"))
+    BUILT.get_or_init(|| ld_preload::build("repeatable/still.c"))
 }
 
 #[cfg(test)]

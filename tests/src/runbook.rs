@@ -4,7 +4,7 @@ use std::{fs, process::Output};
 
 use tokio::task::spawn_blocking;
 
-use crate::{gateway::command, prometheus::deploy, watch::FiringAlert};
+use crate::{alert_watch::FiringAlert, gateway::command, prometheus::deploy};
 
 /// What stands in the runbook for something that each installation has its own of.
 pub struct RunbookWalk {

@@ -13,7 +13,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{preloaded, scratch};
+use crate::{ld_preload, scratch};
 
 /// By how much the clocks of one process are off. Its file goes with it, so it has to outlive the process.
 pub struct SteppedClock {
@@ -64,7 +64,7 @@ impl SteppedClock {
 /// Built once for all tests of this process.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| preloaded::build("stepped_clock/clock.c"))
+    BUILT.get_or_init(|| ld_preload::build("stepped_clock/clock.c"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::{
     gateway::{Gateway, GatewayLaunch},
     guard::{self, FLOOR, Guard, GuardFixture, StampedRequest},
     guarded::with_short_times,
-    held::HeldRequest,
+    held_request::HeldRequest,
     origin::{Act, Origin, OriginReply},
     policy::TestPolicy,
     site::TestSite,

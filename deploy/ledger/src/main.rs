@@ -4,12 +4,12 @@
 //! Reading order: `routes` is the HTTP interface, `stamp` the fields of the gateway, which `fencegate-upstream` reads,
 //! `book` the database, and `marks` the statements that compare.
 
-mod book;
-mod marks;
+mod fencing;
 mod order;
 mod problem;
 mod routes;
-mod stamp;
+mod store;
+mod watermarks;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::book::LedgerStore;
-use crate::stamp::{Compare, FieldNames};
+use crate::fencing::{Compare, FieldNames};
+use crate::store::LedgerStore;
 
 /// A sample payment and stock service that compares fencing tokens in its own transaction.
 #[derive(Debug, Parser)]

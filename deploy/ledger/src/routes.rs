@@ -12,10 +12,10 @@ use fencegate_upstream::{Fence, FenceLayer, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::book::{LedgerStore, OrderOutcome};
+use crate::fencing::{Compare, FieldNames, Stamp};
 use crate::order::{Direction, Order, Resource};
 use crate::problem::{ApiError, ProblemResponder};
-use crate::stamp::{Compare, FieldNames, Stamp};
+use crate::store::{LedgerStore, OrderOutcome};
 
 #[derive(Clone)]
 struct AppState {

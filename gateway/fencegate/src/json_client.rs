@@ -1,7 +1,7 @@
 //! A client that keeps one HTTP/1.1 connection and exchanges JSON. The verbs for operators use it, and the clients of
 //! the demo.
 
-pub mod streamed_answer;
+pub mod streamed_response;
 
 use std::io;
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use fencegate_guard::ticket::{KeyFileError, read_secret};
 use fencegate_policies::plan::LogSettings;
-use fencegate_process::shown::KeySecret;
+use fencegate_process::key_redaction::KeySecret;
 
 /// The least length in bytes, so that nobody guesses the secret and tries keys with it.
 const LEAST: usize = 16;

@@ -1,11 +1,11 @@
 //! The answers that the gateway gives itself, and the one place that turns reasons into HTTP.
 //!
-//! [`reason`] is the table of all reasons. It says which refusals of [`below`] each reason stands for; [`translated`]
+//! [`reason`] is the table of all reasons. It says which refusals of [`source`] each reason stands for; [`convert`]
 //! keeps the further facts of such a refusal.
 
-mod below;
+mod convert;
 mod reason;
-mod translated;
+mod source;
 
 use std::{borrow::Cow, time::Duration};
 
@@ -18,8 +18,8 @@ use hyper::{
 use serde::Serialize;
 
 pub use self::{
-    below::SourceError,
     reason::{Audience, Outcome, Reason},
+    source::SourceError,
 };
 use crate::headers::{FENCING_OUTCOME, SERVED_METHODS};
 

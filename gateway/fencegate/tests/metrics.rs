@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
 use fencegate::metrics::Metrics;
 use fencegate_policies::file;
-use fencegate_process::families::MetricDesc;
+use fencegate_process::registry::MetricDesc;
 
 const HEAD: &str = "\
 # Metrics

@@ -4,19 +4,19 @@ use std::{error::Error, fs, path::Path, sync::Arc, time::Duration};
 
 use fencegate_guard::{
     Guard, GuardConfig,
+    admission::Claim,
+    error::AdmitError,
     metrics::GuardMetrics,
     open::OpenedGuard,
     operation::StoredResponse,
-    refused::AdmitError,
-    register::Claim,
     store::{RedbStore, StoreIdentity},
     waiter::{AlwaysWaiting, WaitLimit},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::{
     clock::{MachineClock, SendPermission},
-    families::MetricRegistry,
     randomness::{Guid, SystemRandomness},
+    registry::MetricRegistry,
 };
 
 type Tried<T> = Result<T, Box<dyn Error>>;

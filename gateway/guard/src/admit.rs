@@ -8,12 +8,12 @@ use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    arbitration::{AdmitCheck, AdmitOutcome, AdmitPhase},
-    doubt::Execution,
+    admission::Claim,
+    backend_types::{AdmitCheck, AdmitOutcome, AdmitPhase},
+    error::AdmitError,
+    execution::Execution,
     guard::Guard,
     postgres::ChangeFuture,
-    refused::AdmitError,
-    register::Claim,
     reserve::ReservedOperation,
     waiter::{WaitLimit, Waiter},
 };

@@ -7,12 +7,12 @@ use fencegate_process::clock::{BootInstant, Clock, SharedClock};
 use serde::Serialize;
 
 use crate::{
-    arbiter::Backend,
+    admission::{LivenessAnswer, QuarantineScope, QuarantineStatus},
+    backend::Backend,
+    config::GuardConfig,
+    dispatch_target::DispatchTarget,
+    error::AdmitError,
     metrics::GuardMetrics,
-    place::DispatchTarget,
-    refused::AdmitError,
-    register::{LivenessAnswer, QuarantineScope, QuarantineStatus},
-    rules::GuardConfig,
     store::{CommitError, CopyStoreError, StoreIdentity, backup::BackupHeader},
 };
 

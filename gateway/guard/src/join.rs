@@ -10,12 +10,12 @@ use tokio::{
 };
 
 use crate::{
-    arbiter::Backend,
+    backend::Backend,
+    config::GuardConfig,
     guard::Guard,
     metrics::GuardMetrics,
     postgres::{GuardTimings, PostgresConfig, PostgresStore, UnusableDatabaseError},
-    rules::GuardConfig,
-    shared::{PostgresBackend, StopSignal},
+    postgres_backend::{PostgresBackend, StopSignal},
 };
 
 /// A guard that is ready to decide, one of several.

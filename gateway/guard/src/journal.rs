@@ -11,9 +11,9 @@ use std::sync::Arc;
 use fencegate_policies::operation::{Operation, same_resource};
 
 use crate::{
+    error::AdmitError,
     guard::Guard,
     operation::{JournalEntry, State, StoredResponse},
-    refused::AdmitError,
     reserve::{OperationRequest, Reservation, ReservedOperation},
     waiter::{WaitLimit, Waiter},
 };

@@ -2,50 +2,50 @@
 //!
 //! In reading order:
 //!
-//! - [`register`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
+//! - [`admission`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
 //! - [`store`]: remembers, durably: marks, the keys at work, the journal
 //! - [`postgres`]: decides and remembers in a database, for several guards of one upstream
 //! - [`Guard`]: the guard of a process. Its arbiter is `alone`, a register [opened][open] on a store, or `shared`, a
 //!   database that it has [joined][join]
-//! - [`moving`]: moves a store from a file into a database
+//! - [`migration`]: moves a store from a file into a database
 //! - [`admit`]: lets a dispatch in; its announcement is durable before a byte is sent. [`waiter`]: the client that
 //!   waits for that
-//! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw; [`place`]: where it was sent
+//! - [`execution`]: a dispatch until its end, and executions whose end nobody saw; [`dispatch_target`]: where it was sent
 //! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
-//! - [`ticket`], [`vouch`]: how a gateway proves that it may say what it says
-//! - [`refused`]: why something is not let in; [`announce`]: what a guard says of itself
-//! - [`rules`]: its times and bounds; [`metrics`]: its metrics
+//! - [`ticket`], [`verify_ticket`]: how a gateway proves that it may say what it says
+//! - [`error`]: why something is not let in; [`identity`]: what a guard says of itself
+//! - [`config`]: its times and bounds; [`metrics`]: its metrics
 
+pub mod admission;
 pub mod admit;
-mod alone;
-pub mod announce;
-mod arbiter;
-mod arbitration;
-pub mod doubt;
+mod backend;
+mod backend_types;
+pub mod config;
+pub mod dispatch_target;
+pub mod error;
+pub mod execution;
 mod guard;
+pub mod identity;
 pub mod join;
 pub mod journal;
+mod local_backend;
 pub mod metrics;
-pub mod moving;
+pub mod migration;
 pub mod open;
 pub mod operation;
-pub mod place;
 pub mod postgres;
-pub mod refused;
-pub mod register;
+mod postgres_backend;
 pub mod reserve;
-pub mod rules;
-mod shared;
 pub mod store;
+mod store_clock;
 #[cfg(test)]
 mod tests;
 pub mod ticket;
-mod time;
-pub mod vouch;
+pub mod verify_ticket;
 pub mod waiter;
 mod wall_clock;
 
 pub use self::{
+    config::GuardConfig,
     guard::{BackupError, Guard, RejectionStats, StaleDispatch},
-    rules::GuardConfig,
 };

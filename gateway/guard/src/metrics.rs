@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fencegate_process::families::{MetricRegistry, SHORT, unknown_operations};
+use fencegate_process::registry::{MetricRegistry, SHORT, unknown_operations};
 use prometheus::{
     GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
 
-use crate::refused::Word;
+use crate::error::Word;
 
 /// The series of a guard.
 #[derive(Clone)]

@@ -9,11 +9,11 @@ use std::{
 use fencegate_process::clock::SharedClock;
 
 use crate::{
-    alone::LocalBackend,
-    arbiter::Backend,
+    backend::Backend,
+    config::GuardConfig,
     guard::Guard,
+    local_backend::LocalBackend,
     metrics::GuardMetrics,
-    rules::GuardConfig,
     store::{CommitHandle, CommitLoop, RecoveredState, Store, StoreError},
 };
 

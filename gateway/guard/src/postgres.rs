@@ -9,41 +9,41 @@
 //! - [`PostgresOperationLock`]: the right to decide over an operation, which is a row, too
 //! - [`PostgresError`]: why the database gave no answer
 
-mod backlog;
-mod beat;
+mod admit_reply;
 mod bootstrap;
+mod config;
 mod connect;
-mod copied;
-mod copying;
 mod driver;
-mod in_hand;
+mod endpoint_watch;
+mod error;
+mod heartbeat;
+mod import;
+mod import_record;
+mod import_transaction;
 mod instance;
-mod intake;
-mod item;
 mod journal;
-mod look;
 mod membership;
 mod migrate;
 mod mutations;
-mod place;
-mod right;
-mod time;
-mod unavailable;
+mod name_registry;
+mod notifiers;
+mod operation_lock;
+mod request;
+mod request_queue;
+mod store_clock;
 mod unseen;
 mod view;
-mod wakes;
-mod watching;
 
-pub(crate) use self::beat::BEAT;
+pub(crate) use self::heartbeat::BEAT;
 pub use self::{
-    copied::ImportRecord,
-    copying::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
+    admit_reply::{AdmitReply, ChangeFuture, DispatchName, InFlightDispatch},
+    config::{PostgresConfig, SCHEMA, UnusableDatabaseError},
+    error::PostgresError,
+    import::{ImportLock, SchemaContent},
+    import_record::ImportRecord,
+    import_transaction::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
     instance::{GuardTimings, PostgresStore},
-    intake::{ImportLock, SchemaContent},
-    look::{AdmitReply, ChangeFuture, DispatchName, InFlightDispatch},
     membership::{GuardMembership, MembershipLostError, StoreClosure, StoreStatus, SweepStats},
     migrate::FORMAT,
-    place::{PostgresConfig, SCHEMA, UnusableDatabaseError},
-    right::{PostgresOperationLock, ReserveReply, WriteOutcome},
-    unavailable::PostgresError,
+    operation_lock::{PostgresOperationLock, ReserveReply, WriteOutcome},
 };

@@ -11,10 +11,10 @@ use fencegate_policies::{
 use tokio::time::sleep_until;
 
 use crate::{
-    arbitration::{OperationLock, PendingOperation, ReserveOutcome},
+    backend_types::{OperationLock, PendingOperation, ReserveOutcome},
+    error::AdmitError,
     guard::Guard,
     operation::{JournalEntry, JournalUpdate, Resolution, State, StoredResponse},
-    refused::AdmitError,
     store::FORMAT,
     waiter::{WaitLimit, Waiter},
     wall_clock::wall_clock,

@@ -8,20 +8,20 @@
 
 pub mod backup;
 mod change;
-mod commit;
-mod departed;
 mod durable;
+mod group_commit;
+mod moved;
+mod recovery;
 mod redb;
-mod remembered;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::departed::StoredKey;
+pub(crate) use self::moved::StoredKey;
 pub use self::{
     change::{Change, CleanShutdown, Epochs, KeyWatermarks, UnresolvedExecution},
-    commit::{CommitError, CommitHandle, CommitLoop, CommitSeq, MoreChanges},
-    departed::MovedMarker,
     durable::{CopyStoreError, DiskSpace, RestoreStoreError, Store, StoreError},
+    group_commit::{CommitError, CommitHandle, CommitLoop, CommitSeq, MoreChanges},
+    moved::MovedMarker,
+    recovery::{ActiveKeys, FORMAT, JournalSize, RecoveredState, StoreIdentity},
     redb::{RedbStore, restore::RestoreOptions},
-    remembered::{ActiveKeys, FORMAT, JournalSize, RecoveredState, StoreIdentity},
 };

@@ -21,17 +21,17 @@ use fencegate_policies::{
     plan::Mode,
     token::Token,
 };
-use fencegate_process::{clock::ManualClock, families::MetricRegistry};
+use fencegate_process::{clock::ManualClock, registry::MetricRegistry};
 
 use super::{
     Guard, GuardConfig,
-    alone::LocalBackend,
-    doubt::Execution,
+    admission::Claim,
+    error,
+    execution::Execution,
     journal::JournalLookup,
+    local_backend::LocalBackend,
     metrics::GuardMetrics,
     operation::{self, JournalEntry, StoredResponse},
-    refused,
-    register::Claim,
     reserve::OperationRequest,
     store::{
         self, Change, CopyStoreError, DiskSpace, JournalSize, RecoveredState, RedbStore, Store, StoreError,
@@ -156,16 +156,11 @@ impl TestSite {
     }
 
     /// An operation is done.
-    async fn done(&self, number: u64, keep: u64) -> Result<(), refused::AdmitError> {
+    async fn done(&self, number: u64, keep: u64) -> Result<(), error::AdmitError> {
         self.done_with(number, keep, None).await
     }
 
-    async fn done_with(
-        &self,
-        number: u64,
-        keep: u64,
-        body: Option<&Bytes>,
-    ) -> Result<(), refused::AdmitError> {
+    async fn done_with(&self, number: u64, keep: u64, body: Option<&Bytes>) -> Result<(), error::AdmitError> {
         let mut client = AlwaysWaiting;
         let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);

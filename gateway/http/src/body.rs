@@ -1,7 +1,7 @@
 //! The one body type: a source of bytes, and observers that are told of its end and live until then.
 
-mod broken;
-pub mod fields;
+mod error;
+pub mod hop_by_hop;
 pub mod observer;
 mod source;
 #[cfg(test)]
@@ -24,13 +24,13 @@ use hyper::{
 use smallvec::SmallVec;
 use tokio::{sync::mpsc, time::Instant};
 
-pub use self::{broken::BodyError, source::Chunk, trailers::Trailers};
+pub use self::{error::BodyError, source::Chunk, trailers::Trailers};
 use self::{
     observer::{DropOnComplete, DropWithBody, Observer},
     source::{Framing, LiveBody, Source, non_empty},
 };
-use crate::course::Exchange;
-use crate::parting::{UpgradeHandler, UpgradeSender};
+use crate::connection_state::Exchange;
+use crate::upgrade::{UpgradeHandler, UpgradeSender};
 
 /// An answer on its way to a client.
 pub type Reply = Response<Body>;

@@ -1,17 +1,17 @@
 //! Sockets behind small traits, so that a simulation can bring its own network.
 
-pub mod bound;
-pub mod remote;
+pub mod connect_target;
+pub mod listen_addr;
+pub mod socket_path_lock;
 pub mod socket_stream;
 pub mod sockets;
-pub mod taken_path;
 
 use std::{future::Future, io, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::{bound::ListenAddr, remote::ConnectTarget};
-use crate::peer::ConnectionInfo;
+use self::{connect_target::ConnectTarget, listen_addr::ListenAddr};
+use crate::connection_info::ConnectionInfo;
 
 /// A network: connects and listens.
 pub trait Network: Clone + 'static {

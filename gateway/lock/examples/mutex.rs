@@ -6,13 +6,13 @@ use std::{env, error::Error, time::Duration};
 
 use fencegate_lock::{
     client::{self, Client, ConnectOptions},
-    session::granted,
+    session::negotiated_timeout,
 };
 use tracing_subscriber::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::registry().with(granted::layer()).init();
+    tracing_subscriber::registry().with(negotiated_timeout::layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
     let client = Client::connect(ConnectOptions::new(&servers, &root, "mutex").with_init()).await?;
 

@@ -17,14 +17,14 @@
 //! ```
 //!
 //! A client needs a tokio runtime with time; its sessions run on a thread of their own. Have a subscriber of `tracing`
-//! with [`crate::session::granted::layer`] in the process, as the examples do. A reconnect may shorten the session
+//! with [`crate::session::negotiated_timeout::layer`] in the process, as the examples do. A reconnect may shorten the session
 //! timeout, and only this layer hears of that; without it a session that loses its connection is given up.
 
+mod connect_options;
 mod error;
-mod held_lock;
-mod named;
-mod options;
+mod lock_guard;
 mod session_thread;
+mod validate_names;
 
 use std::{
     future::{Future, IntoFuture},
@@ -40,9 +40,9 @@ use fencegate_policies::{
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
-    families::MetricRegistry,
+    display::error_chain,
     randomness::SystemRandomness,
-    said::error_chain,
+    registry::MetricRegistry,
 };
 use tokio::{
     sync::watch,
@@ -52,26 +52,26 @@ use tokio_util::sync::CancellationToken;
 
 pub use fencegate_policies::token::Token;
 
-pub use self::{error::Error, held_lock::LockGuard, options::ConnectOptions};
+pub use self::{connect_options::ConnectOptions, error::Error, lock_guard::LockGuard};
 use self::{
-    named::{parse_keys, parse_shared_node},
     session_thread::start_sessions,
+    validate_names::{parse_keys, parse_shared_node},
 };
 use crate::{
-    bounds::SEQUENCE_LIMIT,
+    limits::SEQUENCE_LIMIT,
+    manager::{
+        lock_manager::{LockManager, lock_manager},
+        lock_request::{LockRequest, WaitPlace},
+    },
     metrics::SessionMetrics,
     session::{
-        complaints::LogDedup,
-        live::SessionState,
-        nameplate::{LocalMember, NO_PLAN},
+        active_session::SessionState,
+        local_member::{LocalMember, NO_PLAN},
+        log_dedup::LogDedup,
         servers::Servers,
         settings::SessionSettings,
     },
     state::TokenHistory,
-    tenures::{
-        keeper::{LockManager, lock_manager},
-        wish::{LockRequest, WaitPlace},
-    },
 };
 
 /// The locks of one installation, as one process takes them. Share it in an `Arc`.

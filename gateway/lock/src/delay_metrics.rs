@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_process::families::MetricRegistry;
+use fencegate_process::registry::MetricRegistry;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts};
 
 /// How the wait for a delay ended.

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use fencegate_process::{
-    families::MetricRegistry,
-    families::{SHORT, unknown_operations},
+    registry::MetricRegistry,
+    registry::{SHORT, unknown_operations},
 };
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts,
 };
 
-use crate::{bounds::MAX_SESSION_PATH_BYTES, delay_metrics::DelayMetrics, tenures::ended::EndCause};
+use crate::{delay_metrics::DelayMetrics, limits::MAX_SESSION_PATH_BYTES, manager::tenure_end::EndCause};
 
 /// The series of one ZooKeeper session.
 #[derive(Clone)]
@@ -325,7 +325,7 @@ const SHARED_RESULTS: [&str; 2] = ["done", "refused"];
 /// Kinds of failures.
 const ERRORS: [&str; 3] = ["refused", "ambiguous", "over"];
 
-/// Operations of a session, by the names that [`crate::session::metered`] gives them.
+/// Operations of a session, by the names that [`crate::session::instrumented`] gives them.
 const OPERATIONS: [&str; 11] = [
     "connect",
     "create",

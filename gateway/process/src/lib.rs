@@ -6,24 +6,24 @@
 //! - [`clock`]: CLOCK_BOOTTIME, and the permission to act that ends at an instant of it
 //! - [`randomness`]: random bytes and the names made of them
 //! - [`failpoint`], [`sync`]: places where a test stops or schedules a thread
-//! - [`families`]: the metric families of the process. [`gathered`] and [`spread`] read them, [`system`] adds those of
-//!   the process itself, and [`counted`] is a gauge of living values
+//! - [`registry`]: the metric families of the process. [`metric_snapshot`] and [`histogram`] read them, [`process_metrics`] adds those of
+//!   the process itself, and [`gauge_guard`] is a gauge of living values
 //! - [`pem`], [`client_tls`]: the files of TLS, and the configuration of the connecting side
-//! - [`said`], [`shown`], [`again`]: errors, durations, keys and commands in forms for people
+//! - [`display`], [`key_redaction`], [`command_hint`]: errors, durations, keys and commands in forms for people
 
-pub mod again;
 pub mod client_tls;
 pub mod clock;
-pub mod counted;
+pub mod command_hint;
+pub mod display;
 pub mod failpoint;
-pub mod families;
-pub mod gathered;
+pub mod gauge_guard;
+pub mod histogram;
+pub mod key_redaction;
 pub mod log_writer;
+pub mod metric_snapshot;
 pub mod pem;
+pub mod process_metrics;
 pub mod randomness;
-pub mod said;
+pub mod registry;
 pub mod sharded;
-pub mod shown;
-pub mod spread;
 pub mod sync;
-pub mod system;

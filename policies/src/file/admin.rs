@@ -3,12 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{
-    block::MappingReader,
-    doors::{AddressOrigin, BoundListener},
-    listener, scalar, served_tls,
+    listener,
+    listener_conflicts::{AddressOrigin, BoundListener},
+    mapping::MappingReader,
+    scalar, served_tls,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Code, Diagnostic, SourceSpan},
     plan::AdminListener,
 };
 

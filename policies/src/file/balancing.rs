@@ -2,10 +2,10 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{block::MappingReader, scalar};
+use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnose::{Code, Diagnostic},
-    pick::LbPolicy,
+    diagnostics::{Code, Diagnostic},
+    load_balance::LbPolicy,
     plan::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits},
 };
 

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::{block::MappingReader, scalar, socket_path::path_in};
+use super::{mapping::MappingReader, scalar, socket_path::path_in};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{BindAddress, SocketFile, UNIX},
 };
 

@@ -3,10 +3,10 @@
 
 use std::cell::Cell;
 
-use super::{faults::Diagnostics, shadowed::RoutePattern};
+use super::{diagnostics::Diagnostics, unreachable_routes::RoutePattern};
 use crate::{
-    diagnose::{Code, Diagnostic},
-    path::segments::{RouteTrie, TrieSegment},
+    diagnostics::{Code, Diagnostic},
+    path::route_trie::{RouteTrie, TrieSegment},
     plan::{ServiceId, UpstreamId},
 };
 

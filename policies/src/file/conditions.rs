@@ -1,10 +1,10 @@
 //! Reads what a request has to carry, beside its method and path, so that a route takes it.
 
-use super::{block::MappingReader, key::HOP_BY_HOP, listener};
+use super::{key::HOP_BY_HOP, listener, mapping::MappingReader};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
+    header_name::is_token,
     plan::{MatchConditions, ReservedFields},
-    spelling::is_token,
 };
 
 pub(super) fn conditions(block: &mut MappingReader, reserved: &ReservedFields) -> Option<MatchConditions> {

@@ -1,8 +1,8 @@
 //! Reads which sources of a request the service reads, and whether they may contradict each other.
 
-use super::block::MappingReader;
+use super::mapping::MappingReader;
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     key::{ConflictPolicy, RequestSource},
 };
 

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, cell::Cell};
 
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     path::is_name,
 };
 

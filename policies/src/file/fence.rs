@@ -3,7 +3,6 @@
 use std::{slice, time::Duration};
 
 use super::{
-    block::MappingReader,
     conflicts::conflicts,
     delay, former_lock,
     hold::{self, LockKind},
@@ -12,12 +11,13 @@ use super::{
     large_bodies::{body_type, large_bodies},
     layout::{self, PartialLayout},
     lease_use,
+    mapping::MappingReader,
     nested::nested,
     once::{self, FencingContext},
     only, peer_forwarding, scalar,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Code, Diagnostic, SourceSpan},
     plan::{Enforcement, Fence, FencingLevel, ForwardPolicy, ModeRule, NestedRequests, OnceRule},
 };
 

@@ -2,12 +2,12 @@
 //! holder of the former lock.
 
 use super::{
-    block::MappingReader,
     key::{self, TemplateContext},
     layout::PartialLayout,
+    mapping::MappingReader,
 };
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     key::{GlobRelation, KeyTemplate, ResourceKey},
     plan::{ForeignLayout, LockLayout, LockPlacement, MigratedLock},
 };

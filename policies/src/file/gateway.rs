@@ -2,19 +2,21 @@
 
 use super::{
     admin,
-    block::MappingReader,
-    doors::{self, BoundListener},
-    faults::Diagnostics,
+    diagnostics::Diagnostics,
     fence, layout, leased_routes,
     leases::{self, ParsedLeases},
-    listener, log, peer_listener,
+    listener,
+    listener_conflicts::{self, BoundListener},
+    log,
+    mapping::MappingReader,
+    peer_listener,
     route::{self, ParsedRoute},
     scalar, tickets,
     upstream::{Upstreams, gateway_fields},
     version, zookeeper,
 };
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     fnv::fnv1a,
     plan::{
         Fence, FencingLevel, GatewayPlan, LockPlacement, MixedPlans, Plan, ReservedFields, Route, RouteId,
@@ -35,7 +37,7 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
         listener.and_then(|listener| BoundListener::for_public(block, "listeners", &listener.address));
     let doors: Vec<BoundListener> =
         public.into_iter().chain([admin.bound_listener()]).chain(peer.bound_listener()).collect();
-    doors::report_clashes(&doors, block.faults());
+    listener_conflicts::report_clashes(&doors, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
     let signs = block.is_present("tickets");

@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use super::{
     admin,
-    block::MappingReader,
-    choice::exactly_one,
-    doors::{self, BoundListener},
     fence::ENFORCE,
-    journal, listener, log, route, scalar, store, tickets,
+    journal, listener,
+    listener_conflicts::{self, BoundListener},
+    log,
+    mapping::MappingReader,
+    one_of::exactly_one,
+    route, scalar, store, tickets,
     upstream::{self, GuardUpstream},
     version,
 };
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{
         BindAddress, ClientAuth, Enforcement, ExpiryPolicy, GuardPlan, Listener, MissingToken, Plan,
         ReservedFields, RouteTable, StoreLocation, UnmatchedPolicy, UpstreamId,
@@ -34,7 +36,7 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
     if let Some(written) = &written {
         let public = BoundListener::for_public(block, "listener", &written.listener.address);
         let doors: Vec<BoundListener> = public.into_iter().chain([admin.bound_listener()]).collect();
-        doors::report_clashes(&doors, block.faults());
+        listener_conflicts::report_clashes(&doors, block.faults());
         written.check_room(block.faults());
     }
     let upstream = upstream::beside(block);

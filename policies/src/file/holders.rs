@@ -1,8 +1,8 @@
 //! Reads how many requests may hold a key at once (`permits`), and refuses fields that need a single holder.
 
-use super::{block::MappingReader, scalar};
+use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     permits::Permits,
     plan::{FencingLevel, ForeignLayout, LockPlacement, ModeRule, NestedRequests},
 };

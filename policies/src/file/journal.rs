@@ -1,8 +1,8 @@
 //! Reads how a guard keeps the operations that happen at most once.
 
-use super::{block::MappingReader, once::final_status, probe, scalar};
+use super::{mapping::MappingReader, once::final_status, probe, scalar};
 use crate::{
-    diagnose::Diagnostic,
+    diagnostics::Diagnostic,
     plan::{ExpiryPolicy, JournalLimits, OnceRule},
 };
 

@@ -3,13 +3,13 @@
 use std::fmt;
 
 use super::{
-    block::MappingReader,
-    faults::Diagnostics,
+    diagnostics::Diagnostics,
+    mapping::MappingReader,
     only::partial_list_fault,
     yaml::{Node, NodeValue, Scalar},
 };
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     key::{
         KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey, TemplateVariable, ValueFilter,
         ValueSource,

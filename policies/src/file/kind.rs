@@ -1,10 +1,10 @@
 //! Tells the policy of a gateway from the file of a guard, so that the wrong file is reported in one sentence.
 
 use super::{
-    faults::Diagnostics,
+    diagnostics::Diagnostics,
     yaml::{Node, NodeValue},
 };
-use crate::diagnose::{Code, Diagnostic, SourceSpan};
+use crate::diagnostics::{Code, Diagnostic, SourceSpan};
 
 /// Which process a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Reads what happens to bodies that are too large to be taken in full, and which content type a body must have if a
 //! key is taken from it.
 
-use super::{block::MappingReader, scalar};
+use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     key::KeyTemplate,
     plan::{BodyType, LargeBodyPolicy, OnceRule},
 };

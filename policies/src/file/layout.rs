@@ -1,13 +1,13 @@
 //! Reads where the locks of a fence lie, and refuses fields that the locks of other programs do not have.
 
 use super::{
-    block::MappingReader,
-    faults::Diagnostics,
+    diagnostics::Diagnostics,
     key::{self, TemplateContext, TemplateKind},
+    mapping::MappingReader,
     yaml::Scalar,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Code, Diagnostic, SourceSpan},
     key::{
         Glob, GlobRelation, KeyTemplate, LockPath, LockPathErrorKind, ParseKeyTemplateError,
         ParseLockPathError,

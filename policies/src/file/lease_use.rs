@@ -1,8 +1,8 @@
 //! Reads whether requests of a fence run under the lease of a client, and refuses that where they could not.
 
-use super::block::MappingReader;
+use super::mapping::MappingReader;
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{Enforcement, Fence, FencingLevel, LargeBodyPolicy, LeasePolicy, NestedRequests},
 };
 

@@ -1,9 +1,9 @@
 //! Compares the leases of a policy with its fenced routes: each route that asks for a lease can get one, and no lease
 //! takes another lock for a key than a route does.
 
-use super::{faults::Diagnostics, fence::ParsedFence, leases::ParsedLeases};
+use super::{diagnostics::Diagnostics, fence::ParsedFence, leases::ParsedLeases};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     key::{GlobRelation, KeyTemplate},
     plan::{FencingLevel, LeasePlan, LeasePolicy, LockPlacement, Principal},
 };

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{block::MappingReader, principals, scalar};
+use super::{mapping::MappingReader, principals, scalar};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{LeasePlan, Listener},
 };
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{bind::bind, block::MappingReader, faults::Diagnostics, scalar, served_tls};
+use super::{bind::bind, diagnostics::Diagnostics, mapping::MappingReader, scalar, served_tls};
 use crate::{
-    diagnose::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Code, Diagnostic, SourceSpan},
     host::{HostMatcher, HostPattern},
     plan::{
-        Listener, ListenerLimits, ListenerProtocols, ListenerTimeouts, ProxyProtocol, Upstream, body_memory,
+        Listener, ListenerLimits, ListenerProtocols, ListenerTimeouts, ProxyProtocol, Upstream, buffer_limits,
     },
     trusted_proxies::{self, TrustedProxies},
 };
@@ -184,7 +184,7 @@ impl ParsedListener {
     /// refused for ever.
     pub(super) fn check_room(&self, faults: &Diagnostics) {
         let ListenerLimits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
-        let (largest, least) = (body_memory::max_body(buffered), body_memory::min_memory(max_body));
+        let (largest, least) = (buffer_limits::max_body(buffered), buffer_limits::min_memory(max_body));
         if largest < max_body {
             let message = format!(
                 "a body that `max_body` lets come never finds room: it may have {max_body} bytes, and one body takes at most \

@@ -1,8 +1,8 @@
 //! Reads whether a service may call back under the lock that it holds, and refuses that where nothing could prove the call.
 
-use super::block::MappingReader;
+use super::mapping::MappingReader;
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::NestedRequests,
 };
 

@@ -1,12 +1,12 @@
 //! Reads which requests of a route are operations that happen at most once.
 
 use super::{
-    block::MappingReader,
     key::{self, TemplateContext, TemplateKind},
+    mapping::MappingReader,
     scalar,
 };
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     key::KeyTemplate,
     plan::{Enforcement, FencingLevel, ModeRule, OnceRule, OnceStore, OperationEnd, OperationQuota},
 };

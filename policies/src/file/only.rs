@@ -6,9 +6,9 @@ use std::{
     fmt::Display,
 };
 
-use super::{block::MappingReader, scalar};
+use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     key::{KeyTemplate, Pointer, TemplateVariable, ValueSource, format_names},
 };
 

@@ -1,9 +1,9 @@
 //! Reads `forward`: whether a request goes to the gateway that keeps its key. Refuses it where no gateway ever keeps
 //! the key.
 
-use super::block::MappingReader;
+use super::mapping::MappingReader;
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{Enforcement, Fence, ForwardPolicy, Hold, LockPlacement, ModeRule},
 };
 

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use super::{
-    block::MappingReader,
-    doors::{AddressOrigin, BoundListener},
+    listener_conflicts::{AddressOrigin, BoundListener},
+    mapping::MappingReader,
     scalar,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, Severity, SourceSpan},
+    diagnostics::{Code, Diagnostic, Severity, SourceSpan},
     host::CanonicalHost,
     plan::{CertificateFiles, PeerListener, PeerTls},
 };

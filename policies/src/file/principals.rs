@@ -5,9 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{block::MappingReader, choice, scalar, yaml::Node};
+use super::{mapping::MappingReader, one_of, scalar, yaml::Node};
 use crate::{
-    diagnose::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Code, Diagnostic, SourceSpan},
     plan::{
         BindAddress, ClientAuth, KeyPattern, Listener, ParseKeyPatternError, Principal, PrincipalCredential,
     },
@@ -77,7 +77,7 @@ fn principal(block: &mut MappingReader, taken: &mut SeenPrincipals) -> Option<Pa
 /// The credential of a principal, and the field that has it.
 fn parse_credential(block: &mut MappingReader) -> Option<(PrincipalCredential, &'static str)> {
     let example = "add `bearer: {file: /run/secrets/batch}`, or `certificate: {name: batch.internal}`";
-    let meant = choice::exactly_one(block, &["bearer", "certificate"], example);
+    let meant = one_of::exactly_one(block, &["bearer", "certificate"], example);
     let has = |field| meant == Some(field);
     let file = block.inner("bearer", |bearer| {
         if has("bearer") {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{block::MappingReader, scalar};
+use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{ExpiryPolicy, OutcomeProbe},
 };
 

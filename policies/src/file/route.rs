@@ -3,26 +3,26 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
-    agree,
-    block::MappingReader,
     bypass::{self, AccessKind, RouteAccess},
-    conditions,
+    conditions, delay_conflicts,
     fence::{self, FenceDefaults, ParsedFence},
+    hold_conflicts,
     key::{TemplateContext, TemplateKind},
-    scalar,
-    shadowed::{self, RoutePattern},
-    unlike_delays, unlike_layouts, unlike_permits,
+    layout_conflicts,
+    mapping::MappingReader,
+    permit_conflicts, scalar,
+    unreachable_routes::{self, RoutePattern},
     upstream::Upstreams,
     yaml::{Node, NodeValue},
 };
 use crate::{
-    diagnose::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Code, Diagnostic, SourceSpan},
+    header_name::is_token,
     path::{PathTemplate, is_name},
     plan::{
         FencingLevel, LargeBodyPolicy, LeasePolicy, LockPlacement, MatchConditions, ModeRule, ReservedFields,
         Route, RouteId, UpstreamId,
     },
-    spelling::is_token,
 };
 
 /// The parts of a route that could be read.
@@ -157,20 +157,20 @@ pub(super) fn routes(
     };
     let routes: Vec<ParsedRoute> =
         policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
-    shadowed::check(&routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(), faults);
+    unreachable_routes::check(&routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(), faults);
     let ways = routes.iter().filter_map(|route| route.access(upstreams));
     bypass::check(&ways.collect::<Vec<_>>(), faults);
-    agree::check(&routes.iter().filter_map(ParsedRoute::parsed_fence).collect::<Vec<_>>(), faults);
+    hold_conflicts::check(&routes.iter().filter_map(ParsedRoute::parsed_fence).collect::<Vec<_>>(), faults);
     let lead = routes.iter().filter_map(|route| Some((route.parsed_fence()?, route.upstream?)));
     let fenced: Vec<_> = routes.iter().filter_map(ParsedRoute::parsed_fence).collect();
-    unlike_layouts::check(&fenced, faults);
-    unlike_permits::check(&fenced, faults);
+    layout_conflicts::check(&fenced, faults);
+    permit_conflicts::check(&fenced, faults);
     let delayed = routes.iter().filter_map(|route| {
         let (name, fenced) = route.parsed_fence()?;
         Some((name, fenced, upstreams.level(route.upstream?)?.delay()))
     });
-    unlike_delays::check(&delayed.collect::<Vec<_>>(), faults);
-    agree::check_scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
+    delay_conflicts::check(&delayed.collect::<Vec<_>>(), faults);
+    hold_conflicts::check_scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
     routes
 }
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use super::socket_path;
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     host::CanonicalHost,
     plan::UNIX,
 };

@@ -1,8 +1,8 @@
 //! Reads how TLS is spoken on a listener.
 
-use super::{block::MappingReader, scalar, yaml::Node};
+use super::{mapping::MappingReader, scalar, yaml::Node};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion},
 };
 

@@ -1,6 +1,6 @@
 //! Reads the path of a unix socket, in an address or an endpoint.
 
-use crate::diagnose::{Code, Diagnostic};
+use crate::diagnostics::{Code, Diagnostic};
 
 /// The kernel takes 107 bytes (`sun_path` in unix(7)). A gateway that takes over from another one needs four of them.
 const LONGEST: usize = 103;

@@ -1,6 +1,6 @@
 //! Reads where a guard keeps marks and journal: in a file of its own, or in a database that several guards share.
 
-use super::{block::MappingReader, choice::exactly_one, scalar, tls};
+use super::{mapping::MappingReader, one_of::exactly_one, scalar, tls};
 use crate::plan::{PostgresLocation, StoreLocation};
 
 const EXAMPLE: &str = "redb: /var/lib/fencegate/guard.redb";

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    diagnose::Code,
+    diagnostics::Code,
     path::CanonicalPath,
     plan::{
         CachedHold, Enforcement, Fence, FencingLevel, ForwardPolicy, Hold, LargeBodyPolicy, ListenerLimits,

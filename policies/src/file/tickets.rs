@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{block::MappingReader, choice::exactly_one, scalar};
+use super::{mapping::MappingReader, one_of::exactly_one, scalar};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     host::CanonicalHost,
     plan::{TicketSigning, TicketVerification},
 };

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    block::MappingReader,
+    mapping::MappingReader,
     scalar::{self, Scheme},
 };
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     host::CanonicalHost,
     plan::{ClientCertificate, ClientTls, UpstreamProtocol},
 };

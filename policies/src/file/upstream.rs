@@ -4,22 +4,22 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
     balancing::sharing,
-    block::MappingReader,
-    choice::exactly_one,
     delay,
-    faults::Diagnostics,
+    diagnostics::Diagnostics,
     key::HOP_BY_HOP,
+    mapping::MappingReader,
+    one_of::exactly_one,
     scalar::{self, Scheme},
     tls::{ParsedEndpoints, parse_endpoints},
     yaml::{MappingKey, Node},
 };
 use crate::{
-    diagnose::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Code, Diagnostic, SourceSpan},
+    header_name::is_token,
     plan::{
         EndpointSettings, ExpiryPolicy, FencingLevel, ReservedFields, Service, ServiceId, TokenFields,
         UnfinishedStatuses, Upstream, UpstreamId, UpstreamProtocol, group_services, normalize,
     },
-    spelling::is_token,
 };
 
 /// All upstreams of the file. An upstream's index is its id in the plan.

@@ -1,7 +1,7 @@
 //! Reads the version of a file: there is one.
 
-use super::block::MappingReader;
-use crate::diagnose::{Code, Diagnostic};
+use super::mapping::MappingReader;
+use crate::diagnostics::{Code, Diagnostic};
 
 pub(super) fn version(block: &mut MappingReader) {
     block.require("version", "version: 1");

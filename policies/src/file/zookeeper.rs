@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{block::MappingReader, scalar, tls};
+use super::{mapping::MappingReader, scalar, tls};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{AclMode, ClientTls, DigestCredential, ZooKeeperSettings},
 };
 

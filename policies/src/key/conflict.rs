@@ -7,12 +7,12 @@
 use std::cell::Cell;
 
 use super::{
-    declared::ContentDeclaration,
+    content_declaration::ContentDeclaration,
+    error::{KeyError, ValueError},
     expand::apply,
     form::{self, MOST},
     members::{MemberValue, members},
     multipart::{self, FormPart},
-    no_key::{KeyError, ValueError},
     query::NormalizedName,
     search,
     sources::{ConflictPolicy, RequestSource},

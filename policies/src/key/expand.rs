@@ -4,8 +4,8 @@
 mod tests;
 
 use super::{
+    error::{KeyError, NOT_UTF8, RESPELLED, TWICE, ValueError},
     json::JsonScalar,
-    no_key::{KeyError, NOT_UTF8, RESPELLED, TWICE, ValueError},
     query,
     resource::ResourceKey,
     template::{KeyTemplate, TemplatePart, TemplateVariable, ValueFilter, ValueSource},

@@ -6,9 +6,9 @@
 use std::fmt;
 
 use super::{
+    error::{KeyError, ValueError},
     expand,
-    no_key::{KeyError, ValueError},
-    overlap::Glob,
+    glob::Glob,
     parse::{self, KeyTemplateErrorKind, ParseKeyTemplateError},
     resource::ResourceKey,
     template::{KeyTemplate, Span, TemplatePart, TemplateVariable, ValueFilter},

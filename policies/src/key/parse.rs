@@ -5,8 +5,8 @@ use super::{
     template::{KeyTemplate, Span, TemplatePart, TemplateVariable, ValueFilter, ValueSource},
 };
 use crate::{
+    header_name::is_token,
     path::{is_name, is_unreserved},
-    spelling::is_token,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

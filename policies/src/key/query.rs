@@ -4,7 +4,7 @@
 //! dot and a space, and several read `a[b]` and `a[]` as members of `a`. What one of them could take for a second value
 //! is refused.
 
-use super::no_key::{NOT_UTF8, RESPELLED, TWICE, ValueError};
+use super::error::{NOT_UTF8, RESPELLED, TWICE, ValueError};
 use crate::path::decode_escape;
 
 pub(super) const BAD_ESCAPE: &str =

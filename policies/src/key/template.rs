@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range};
 
 use super::{
-    overlap::Glob,
+    glob::Glob,
     pointer::Pointer,
     resource::{PERMIT, ResourceKey},
 };

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use crate::pick::LbPolicy;
+use crate::load_balance::LbPolicy;
 
 /// The settings for the endpoints of an upstream, beside their addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{bind::BindAddress, served_tls::ListenerTls};
+use super::{bind_address::BindAddress, served_tls::ListenerTls};
 use crate::{host::HostMatcher, trusted_proxies::TrustedProxies};
 
 /// The public listener.

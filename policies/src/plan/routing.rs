@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::path::segments::{RouteTrie, TrieSegment};
+use crate::path::route_trie::{RouteTrie, TrieSegment};
 use crate::{
     key::{KeyError, RequestValues},
     path::{CanonicalPath, PathParams},

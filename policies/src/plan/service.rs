@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::bind::socket_path;
+use super::bind_address::socket_path;
 
 /// A service of one plan, by the first of the upstreams that lead to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -4,9 +4,9 @@ use super::routing::RouteTable;
 use super::{
     admin::AdminListener,
     fence::Fence,
-    fields::ReservedFields,
     listener::Listener,
     log::LogSettings,
+    reserved_fields::ReservedFields,
     upstream::{Upstream, UpstreamId},
 };
 use crate::key::{ParseKeyError, ResourceKey, check_spelling};

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    balancing::EndpointSettings, bind::socket_path, fields::TokenFields, service::Service, tls::ClientTls,
-    unfinished::UnfinishedStatuses,
+    balancing::EndpointSettings, bind_address::socket_path, reserved_fields::TokenFields, service::Service,
+    tls::ClientTls, unfinished::UnfinishedStatuses,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

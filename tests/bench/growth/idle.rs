@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::{
     gateway::{BenchGateway, UpstreamKind, policy},
-    outcome::BenchResult,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

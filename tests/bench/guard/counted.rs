@@ -9,8 +9,8 @@ use crate::{
     instructions::{InstructionCounter, LOAD},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::BenchResult,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

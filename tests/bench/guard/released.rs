@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{listener_text, listening, wait_ready},
-    outcome::BenchResult,
+    result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
 };

@@ -9,9 +9,9 @@ use super::released::{BenchGuard, WARM_UP};
 use crate::{
     gateway::{BenchGateway, UpstreamKind, policy},
     nginx::Nginx,
-    outcome::BenchResult,
     peers,
     report::{BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
     turns::{self, ComparedPair},
     wrk::WrkLoad,

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::released::{BenchGuard, NEW, WARM_UP};
 use crate::{
-    outcome::BenchResult,
     report::{BenchRound, BenchRow, RatioGoal},
+    result::BenchResult,
     run::BenchRun,
 };
 

@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use crate::{outcome::BenchResult, run::BenchRun};
+use crate::{result::BenchResult, run::BenchRun};
 
 /// A Python that has these packages, as PyPI knows them.
 pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {

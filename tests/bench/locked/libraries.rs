@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr, path::PathBuf};
 use fencegate::demo::child::ChildProcess;
 
 use super::fetched;
-use crate::{outcome::BenchResult, process, run::BenchRun, takers::LockClients};
+use crate::{lock_clients::LockClients, process, result::BenchResult, run::BenchRun};
 
 /// The number of client processes, with 16 clients each. One Python process uses one core at most.
 const PROCESSES: u32 = 4;

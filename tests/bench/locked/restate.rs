@@ -12,7 +12,7 @@ use fencegate::demo::child::ChildProcess;
 use serde_json::json;
 
 use super::fetched;
-use crate::{outcome::BenchResult, plain, process, run::BenchRun};
+use crate::{plain, process, result::BenchResult, run::BenchRun};
 
 const PACKAGES: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];
 const PATIENCE: Duration = Duration::from_mins(1);

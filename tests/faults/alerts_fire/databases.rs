@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use fencegate_tests::{
+    alert_watch::AlertWatch,
     client::TestRequest,
     gateway::Gateway,
     guard::{Guard, GuardLaunch},
     guarded::GuardedSite,
-    patience::wait_until,
     postgres::{PostgresProxy, PostgresServer, StandbyMode, TestDatabase, fresh_database},
     runbook::RunbookWalk,
-    sharing::SharedDatabase,
-    watch::AlertWatch,
+    shared_database::SharedDatabase,
+    wait::wait_until,
 };
 use tokio::task::{block_in_place, spawn_blocking};
 

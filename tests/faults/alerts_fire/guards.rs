@@ -1,10 +1,10 @@
 //! A guard that remembers much, and one that is killed again and again.
 
 use fencegate_tests::{
+    alert_watch::AlertWatch,
     guard::{GuardFixture, StampedRequest},
     guarded::with_short_times,
     runbook::RunbookWalk,
-    watch::AlertWatch,
 };
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
+    alert_watch::AlertWatch,
     client::{Http1Client, TestRequest},
     gateway::Gateway,
     guarded::run_operator,
@@ -14,7 +15,6 @@ use fencegate_tests::{
     origin::Act,
     runbook::RunbookWalk,
     site::TestSite,
-    watch::AlertWatch,
 };
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use fencegate_tests::{
     guarded::GuardedSite,
     history::History,
     load::{AttemptResult, Load, LoadPlan},
-    patience::wait_until,
-    sharing::SharedDatabase,
+    shared_database::SharedDatabase,
+    wait::wait_until,
 };
 use tokio::time::sleep;
 

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::TestRequest, ensemble::free_ports, gateway::Gateway, guard::StampedRequest, guarded::GuardedSite,
-    runbook::RunbookWalk, watch::AlertWatch,
+    alert_watch::AlertWatch, client::TestRequest, ensemble::free_ports, gateway::Gateway,
+    guard::StampedRequest, guarded::GuardedSite, runbook::RunbookWalk,
 };
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::{fs, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
+    alert_watch::AlertWatch,
     client::{Http1Client, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     guard,
@@ -13,8 +14,7 @@ use fencegate_tests::{
     site::TestSite,
     stepped_clock::SteppedClock,
     terminator::TestCa,
-    unread::UnreadProcess,
-    watch::AlertWatch,
+    unread_process::UnreadProcess,
 };
 use serde_json::json;
 

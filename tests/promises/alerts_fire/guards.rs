@@ -2,6 +2,7 @@
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
+    alert_watch::AlertWatch,
     client::TestRequest,
     guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
     guarded::with_short_times,
@@ -9,7 +10,6 @@ use fencegate_tests::{
     origin::Act,
     runbook::RunbookWalk,
     small_disk::SmallDisk,
-    watch::AlertWatch,
 };
 use serde_json::json;
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use fencegate_tests::{
+    alert_watch::{AlertWatch, FiringAlert},
     client::TestRequest,
-    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::Gateway,
-    patience::wait_until,
     runbook::RunbookWalk,
     site::TestSite,
-    watch::{AlertWatch, FiringAlert},
+    wait::wait_until,
+    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 
 #[tokio::test]

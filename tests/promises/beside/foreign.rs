@@ -10,7 +10,7 @@ use std::{
 };
 
 use fencegate::demo::child::{ChildProcess, Signal};
-use fencegate_tests::{curator::class_path, patience::PATIENCE, site::TestSite};
+use fencegate_tests::{curator::class_path, site::TestSite, wait::PATIENCE};
 use tokio::task::spawn_blocking;
 
 use super::super::{clients::venv, middleware::kept};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
+use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client::RawClient,

@@ -9,9 +9,9 @@ use fencegate_tests::{
     gateway::{Gateway, write_policy},
     guard::{FLOOR, Guard, GuardFixture, StampedRequest, assert_refused},
     guarded::{GuardedSite, with_short_times},
-    patience::{PATIENCE, wait_until},
     process::TestProcess,
     scratch,
+    wait::{PATIENCE, wait_until},
 };
 use tokio::task::spawn_blocking;
 

@@ -5,9 +5,9 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use fencegate_guard::{
     GuardConfig,
-    moving::{MigrationMode, StoreMigration},
+    admission::{AdmissionTable, AdmitDecision, Claim, DispatchEnd, DispatchId},
+    migration::{MigrationMode, StoreMigration},
     postgres::{PostgresConfig, SCHEMA},
-    register::{AdmissionTable, AdmitDecision, Claim, DispatchEnd, DispatchId},
     store::{Change, CleanShutdown, FORMAT, RedbStore, Store, StoreIdentity, UnresolvedExecution},
 };
 use fencegate_process::{

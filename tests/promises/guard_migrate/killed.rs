@@ -6,7 +6,7 @@ use fencegate_tests::{
     guarded::run_operator,
     migration::StoreMigration,
     postgres::{LostMessage, PostgresProxy},
-    sharing::SharedDatabase,
+    shared_database::SharedDatabase,
 };
 use serde_json::Value;
 

@@ -14,7 +14,7 @@ use fencegate_tests::{
     history::{ATTEMPT, History},
     load::{AttemptResult, Load, LoadPlan},
     migration::StoreMigration,
-    sharing::SharedDatabase,
+    shared_database::SharedDatabase,
 };
 use serde_json::json;
 

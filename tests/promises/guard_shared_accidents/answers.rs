@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fencegate_guard::{
+    admission::DispatchEnd,
+    error::AdmitError,
     postgres::{AdmitReply, PostgresError},
-    refused::AdmitError,
-    register::DispatchEnd,
 };
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::{

@@ -10,9 +10,9 @@ use std::{
 };
 
 use fencegate_guard::{
+    admission::{Claim, DispatchEnd},
+    error::AdmitError,
     postgres::{AdmitReply, PostgresStore},
-    refused::AdmitError,
-    register::{Claim, DispatchEnd},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};

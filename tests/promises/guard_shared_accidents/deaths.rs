@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
+    admission::DispatchEnd,
     operation::{JournalEntry, JournalUpdate, State},
     postgres::{
         AdmitReply, MembershipLostError as Gone, PostgresError, PostgresOperationLock, PostgresStore,
         ReserveReply, WriteOutcome,
     },
-    register::DispatchEnd,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::{Clock, ManualClock};

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_guard::{
+    admission::DispatchEnd,
     operation::{JournalEntry, JournalUpdate, State, StoredResponse},
     postgres::{
         AdmitReply, InFlightDispatch, PostgresOperationLock, PostgresStore, ReserveReply, WriteOutcome,
     },
-    register::DispatchEnd,
     store::JournalSize,
 };
 use fencegate_policies::operation::OperationId;

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
+    admission::DispatchEnd,
     postgres::{AdmitReply, PostgresStore},
-    register::DispatchEnd,
 };
 use fencegate_process::clock::{Clock, ManualClock};
 use fencegate_tests::shared_store::SharedStore;

@@ -3,12 +3,12 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_guard::{
+    admission::DispatchEnd,
+    error::AdmitError,
     postgres::{AdmitReply, PostgresStore},
-    refused::AdmitError,
-    register::DispatchEnd,
 };
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::patience::wait_until;
+use fencegate_tests::wait::wait_until;
 use tempfile::TempDir;
 
 use super::{

@@ -6,9 +6,9 @@ use std::{
 };
 
 use fencegate_guard::{
+    admission::DispatchEnd,
+    error::AdmitError,
     postgres::{AdmitReply, InFlightDispatch, PostgresConfig, PostgresStore},
-    refused::AdmitError,
-    register::DispatchEnd,
     store::StoreIdentity,
 };
 use fencegate_policies::operation::OperationId;
@@ -17,9 +17,9 @@ use fencegate_process::{
     randomness::SystemRandomness,
 };
 use fencegate_tests::{
-    patience::wait_until,
     postgres::{PostgresServer, StandbyMode},
     shared_store::SharedStore,
+    wait::wait_until,
 };
 use tokio::task::spawn_blocking;
 

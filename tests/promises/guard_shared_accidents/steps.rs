@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
+    admission::Claim,
     postgres::{AdmitReply, InFlightDispatch, PostgresStore},
-    register::Claim,
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::{patience::wait_until, shared_store::SharedStore};
+use fencegate_tests::{shared_store::SharedStore, wait::wait_until};
 
 /// The time after which no admitted request is still at work.
 pub(super) const OVER: Duration = Duration::from_secs(5);

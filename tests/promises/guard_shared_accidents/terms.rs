@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
+    admission::DispatchEnd,
     postgres::{AdmitReply, GuardTimings, PostgresStore},
-    register::DispatchEnd,
 };
 use fencegate_process::{
     clock::{Clock, ManualClock},

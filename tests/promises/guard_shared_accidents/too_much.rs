@@ -3,16 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
+    admission::DispatchEnd,
     operation::{JournalUpdate, State},
     postgres::{AdmitReply, PostgresError},
-    register::DispatchEnd,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::{
-    patience::wait_until,
     postgres::{LostMessage, PostgresProxy},
     shared_store::SharedStore,
+    wait::wait_until,
 };
 
 use super::{

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    place::DispatchTarget,
+    admission::{EndpointWatch, LivenessAnswer},
+    dispatch_target::DispatchTarget,
     postgres::{AdmitReply, InFlightDispatch, PostgresStore},
-    register::{EndpointWatch, LivenessAnswer},
 };
 use fencegate_process::clock::{Clock, ManualClock};
 use fencegate_tests::shared_store::{SharedStore, TERMS};

@@ -102,9 +102,9 @@ fn program_text(text: &str) -> String {
     whole
 }
 
-/// Commands made by `again::command_line`, and commands that stand in a text.
+/// Commands made by `command_hint::command_line`, and commands that stand in a text.
 fn commands(text: &str, file: &str) -> Vec<String> {
-    const MADE: &str = "again::command_line(";
+    const MADE: &str = "command_hint::command_line(";
     let made = text.match_indices(MADE).map(|(at, _)| {
         let arguments = &text[at + MADE.len()..];
         let literal = arguments.split('"').nth(1).unwrap_or_default();
@@ -112,7 +112,7 @@ fn commands(text: &str, file: &str) -> Vec<String> {
         let plain = before.chars().filter(|char| !char.is_whitespace()).collect::<String>();
         let in_place = ["CommandTarget::Gateway,", "CommandTarget::Guard,"].iter().any(|of| {
             plain
-                .strip_prefix("again::")
+                .strip_prefix("command_hint::")
                 .unwrap_or(&plain)
                 .strip_prefix(of)
                 .is_some_and(|rest| rest.is_empty() || rest == "&format!(")
@@ -140,7 +140,7 @@ fn commands(text: &str, file: &str) -> Vec<String> {
 fn a_command_is_found_where_it_is_made_and_where_it_is_written() {
     let source = "
         // `fencegate era init` is no text of the program
-        let one = again::command_line(CommandTarget::Gateway, &format!(\"locks --after {}\", quoted(last)));
+        let one = command_hint::command_line(CommandTarget::Gateway, &format!(\"locks --after {}\", quoted(last)));
         #[error(\"make it with `fencegate era \\
                  init -c POLICY`, once\")]
     ";

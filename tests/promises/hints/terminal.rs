@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use fencegate_tests::{gateway::write_policy, patience::wait_until, policy::TestPolicy, scratch};
+use fencegate_tests::{gateway::write_policy, policy::TestPolicy, scratch, wait::wait_until};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 

@@ -6,10 +6,10 @@ use std::{fs, path::Path, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    patience::wait_until,
     pods::{FakeCluster, PodProcess},
     postgres, scratch,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;

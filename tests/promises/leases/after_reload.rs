@@ -5,7 +5,7 @@ use fencegate_tests::{
     gateway::Gateway,
     leases::{ClientLease, LeaseTokens, acquire_request},
     site::TestSite,
-    unlocked::UnlockedRequest,
+    unlocked_request::UnlockedRequest,
 };
 use serde_json::json;
 

@@ -8,8 +8,8 @@ use fencegate_tests::{
     client::{RawClient, TestRequest},
     gateway::Gateway,
     leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, json_body},
-    patience::wait_until,
     site::TestSite,
+    wait::wait_until,
     zookeeper::packets_received,
 };
 use tokio::time::sleep;

@@ -3,13 +3,13 @@
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::{Gateway, PendingRequest},
-    held::HeldRequest,
+    held_request::HeldRequest,
     origin::{Latch, RequestRecord},
     policy::TestPolicy,
     site::TestSite,
     zookeeper::ZnodeTree,
+    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::{Value, json};
 

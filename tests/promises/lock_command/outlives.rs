@@ -10,8 +10,8 @@ use fencegate_tests::{
         mishap::{CommandFault, FaultFixture},
         signal,
     },
-    patience::wait_until,
     site::{TestSite, TestSlot},
+    wait::wait_until,
 };
 
 #[tokio::test]

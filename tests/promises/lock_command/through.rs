@@ -8,8 +8,8 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens, OPERATOR, json_body},
-    patience::wait_until,
     site::TestSite,
+    wait::wait_until,
 };
 use serde_json::json;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{patience::PATIENCE, scratch, standstill};
+use fencegate_tests::{freeze, scratch, wait::PATIENCE};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
@@ -194,7 +194,7 @@ fn believes_no_covered_uptime(command: impl Fn(MiddlewareMode, &str, u16) -> Vec
 /// Two requests that are in time reach a service that stands still, and it goes on when they are late.
 fn stands_still(service: &MiddlewareService, mode: MiddlewareMode) {
     assert_eq!(service.asked("/before", &[here(30_000)]).0, 200);
-    standstill::stop(service.child.pid());
+    freeze::stop(service.child.pid());
     let begun = Instant::now();
     let lines = [
         sent(service.port, "POST", "/frozen-here", &[here(700)]),
@@ -202,7 +202,7 @@ fn stands_still(service: &MiddlewareService, mode: MiddlewareMode) {
     ];
     // Its kernel has taken both. Time itself is the subject: the later of the two moments has to pass.
     thread::sleep(Duration::from_millis(1300).saturating_sub(begun.elapsed()));
-    standstill::resume(service.child.pid());
+    freeze::resume(service.child.pid());
     let answers = lines.map(answered);
     let mut executed = service.executed();
     executed.sort();

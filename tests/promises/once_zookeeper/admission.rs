@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::Gateway,
     origin::Latch,
-    patience::{QUIET, wait_until},
     site::TestSite,
+    wait::{QUIET, wait_until},
+    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::{Value, json};
 

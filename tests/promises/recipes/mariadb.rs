@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{patience::PATIENCE, postgres::unprivileged};
+use fencegate_tests::{postgres::unprivileged, wait::PATIENCE};
 use tempfile::TempDir;
 
 use super::{

@@ -3,9 +3,9 @@
 use std::{fs, process::Command};
 
 use fencegate_tests::{
-    patience::PATIENCE,
     postgres::{self, TestDatabase},
     prometheus::deploy,
+    wait::PATIENCE,
 };
 
 use super::{

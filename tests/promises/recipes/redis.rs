@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{patience::PATIENCE, prometheus::deploy};
+use fencegate_tests::{prometheus::deploy, wait::PATIENCE};
 use tempfile::TempDir;
 
 use super::{

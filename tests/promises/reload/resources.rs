@@ -10,9 +10,9 @@ use fencegate_tests::{
     history::{ATTEMPT, History},
     load::{Load, LoadPlan},
     origin::Origin,
-    patience::QUIET,
     site::TestSite,
-    unlocked::UnlockedRequest,
+    unlocked_request::UnlockedRequest,
+    wait::QUIET,
 };
 use serde_json::{Value, json};
 

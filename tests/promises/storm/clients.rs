@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome},
-    patience::{PATIENCE, wait_until},
+    wait::{PATIENCE, wait_until},
 };
 use tokio::{
     task::JoinSet,

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use fencegate_tests::{gateway::Gateway, patience::wait_until, policy::TestPolicy, site::TestSite};
+use fencegate_tests::{gateway::Gateway, policy::TestPolicy, site::TestSite, wait::wait_until};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},

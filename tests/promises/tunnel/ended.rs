@@ -9,8 +9,8 @@ use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, LogLine},
-    patience::{QUIET, wait_until},
     site::TestSite,
+    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tokio::{

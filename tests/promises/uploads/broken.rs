@@ -10,8 +10,8 @@ use fencegate_tests::{
     history::ATTEMPT,
     origin::{Act, Latch, OriginReply, RequestRecord},
     origin_h2::OriginH2,
-    patience::{QUIET, wait_until},
     site::TestSite,
+    wait::{QUIET, wait_until},
 };
 use h2::Reason;
 use serde_json::json;

@@ -6,8 +6,8 @@ use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
     origin::{Act, Latch},
-    patience::{QUIET, wait_until},
     site::TestSite,
+    wait::{QUIET, wait_until},
     wire::WireMessage,
 };
 

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{ensemble::free_ports, patience::PATIENCE, scratch};
+use fencegate_tests::{ensemble::free_ports, scratch, wait::PATIENCE};
 use tempfile::TempDir;
 
 use super::VerifyResult;

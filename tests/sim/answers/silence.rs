@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fencegate_lock::session::link::{ConnectionState, NodeKind, ZkClient, ZkConnector};
+use fencegate_lock::session::client::{ConnectionState, NodeKind, ZkClient, ZkConnector};
 use tokio::time::Instant;
 
-use super::play::{TestBackend, wait_state};
+use super::runner::{TestBackend, wait_state};
 
 /// Both times are counted from the cut.
 #[derive(Debug)]

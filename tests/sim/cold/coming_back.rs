@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use fencegate_lock::session::link::{NodeKind, ZkClient};
+use fencegate_lock::session::client::{NodeKind, ZkClient};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
@@ -14,13 +14,13 @@ use super::{
     CostFixture, KEYS, ROUND_TRIP, RequestCounts, gives_back, is_of_locks, lost_answers, session, takes,
 };
 use crate::{
-    doctored::{RequestFate, SessionRequest},
-    simulated,
+    faulty_client::{RequestFate, SessionRequest},
+    simulated_time,
 };
 
 #[test]
 fn a_lock_of_a_key_that_comes_back_often_is_one_create_and_one_delete() {
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let (tally, began) = (bench.counts(), Instant::now());
@@ -38,7 +38,7 @@ fn a_lock_of_a_key_that_comes_back_often_is_one_create_and_one_delete() {
 /// A step for each node that is made or removed, and no other.
 #[test]
 fn locks_of_many_keys_that_come_back_often_take_half_as_many_steps() {
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let counted = Rc::<Cell<usize>>::default();
@@ -70,7 +70,7 @@ fn locks_of_many_keys_that_come_back_often_take_half_as_many_steps() {
 /// Another gateway removes a parent that we keep, or the server does.
 #[test]
 fn a_kept_parent_that_is_gone_costs_its_key_and_the_others_no_lock() {
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let stranger = bench.stranger().await;
@@ -92,7 +92,7 @@ fn a_kept_parent_that_is_gone_costs_its_key_and_the_others_no_lock() {
 #[test]
 fn the_parent_of_a_key_that_others_use_too_goes_with_its_last_node() {
     const ENOUGH_ALONE: u32 = 8;
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         let stranger = bench.stranger().await;
         for turn in 1..2 * ENOUGH_ALONE {
@@ -118,7 +118,7 @@ fn the_parent_of_a_key_that_others_use_too_goes_with_its_last_node() {
 /// Others have used the key meanwhile. So its numbers are not those that we expect, and we stand behind whoever is there.
 #[test]
 fn below_a_kept_parent_others_are_seen_and_waited_for() {
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let stranger = bench.stranger().await;
@@ -160,7 +160,7 @@ fn below_a_kept_parent_others_are_seen_and_waited_for() {
 #[test]
 fn a_shared_transaction_below_kept_parents_whose_answer_is_lost_leaves_no_node() {
     for fate in lost_answers() {
-        simulated::run(async {
+        simulated_time::run(async {
             let bench = CostFixture::start().await;
             bench.all_come_back().await;
             bench.loses_two_answers(fate).await;
@@ -175,7 +175,7 @@ fn a_shared_transaction_below_kept_parents_whose_answer_is_lost_leaves_no_node()
 #[test]
 fn keys_that_two_sessions_use_in_turn_are_not_asked_for_singly() {
     const ROUNDS: u32 = 200;
-    simulated::run(async {
+    simulated_time::run(async {
         let bench = CostFixture::start().await;
         let other = session(&bench.ensemble, &bench.doctor).await;
         bench.doctor.wire().delay(super::WAY..super::WAY);

@@ -2,23 +2,23 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkConnector};
+use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use fencegate_policies::plan::Hold;
 use tokio::time::{Instant, sleep};
 
-use super::stage::{
+use super::fixture::{
     DELAY, HOLDS, SOON, T, ensemble, gateway, is_last_word, once, parent, send, take, timed_take,
 };
 use crate::{
-    doctored::{RequestFate, SessionRequest, throttled, unanswered},
-    simulated,
+    faulty_client::{RequestFate, SessionRequest, throttled, unanswered},
+    simulated_time,
 };
 
 /// The holder has somebody here who waits, and somebody elsewhere: it gives its node back and stands in line again, in one
 /// transaction that says that its requests are over.
 #[test]
 fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
         let held = take(&one, HOLDS[1]).await;
@@ -67,7 +67,7 @@ fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
 /// Somebody stands in line since the holder has looked: the parent stays, and says that the holder left in order.
 #[test]
 fn who_takes_itself_for_the_last_one_leaves_in_order_at_once_where_it_is_not() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let one = gateway(&ensemble).await.1;
         let held = take(&one, Hold::Strict).await;
@@ -89,7 +89,7 @@ fn who_takes_itself_for_the_last_one_leaves_in_order_at_once_where_it_is_not() {
 /// The server refuses the record, for a while: it is asked again after a pause, and not without end.
 #[test]
 fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (doctor, one) = gateway(&ensemble).await;
         let held = take(&one, Hold::Strict).await;
@@ -119,7 +119,7 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
 #[test]
 fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
     for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = ensemble();
             let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
             for hold in HOLDS {

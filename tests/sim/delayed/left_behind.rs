@@ -2,19 +2,19 @@
 //! them, and when.
 
 use fencegate_lock::{
+    manager::lock_manager::AcquireError,
     recipe::grant_record::GrantRecord,
-    session::link::{MultiOp, NodeKind, ZkClient, ZkConnector},
-    tenures::keeper::AcquireError,
+    session::client::{MultiOp, NodeKind, ZkClient, ZkConnector},
 };
 use fencegate_policies::plan::Hold;
 use tokio::time::{Instant, sleep};
 
-use super::stage::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, timed_take};
-use crate::{doctored::key, simulated};
+use super::fixture::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, timed_take};
+use crate::{faulty_client::key, simulated_time};
 
 #[test]
 fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_longer_for_that() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
         for asked_after in [None, Some(DELAY / 2)] {
@@ -40,7 +40,7 @@ fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_lo
 
 #[test]
 fn the_record_of_a_holder_is_shown_to_whoever_looks_at_its_key() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let locks = gateway(&ensemble).await.1;
         let held = take(&locks, Hold::Strict).await;
@@ -60,7 +60,7 @@ fn the_record_of_a_holder_is_shown_to_whoever_looks_at_its_key() {
 /// A waiting client has gone, and so the former holder could not remove the parent.
 #[test]
 fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is_not() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (_, locks) = gateway(&ensemble).await;
         let raw = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
@@ -89,7 +89,7 @@ fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is
 /// A holder without a delay never removes a parent that has the record of the last holder.
 #[test]
 fn a_record_outlives_holders_who_know_nothing_of_it() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = ensemble();
         let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
         send(take(&one, Hold::Strict).await, false);
@@ -109,7 +109,7 @@ fn a_record_outlives_holders_who_know_nothing_of_it() {
 #[test]
 fn a_parent_that_would_go_by_itself_is_replaced_before_anything_is_written_to_it() {
     for hold in HOLDS {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = ensemble();
             let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
             let plain = one.acquire(&["a"], Hold::Strict).await.expect("free");

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::tenures::keeper::AcquireError;
+use fencegate_lock::manager::lock_manager::AcquireError;
 use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire};
 use tokio::{
     join,
@@ -10,10 +10,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::stage::{HOLDS, T, parents};
+use super::fixture::{HOLDS, T, parents};
 use crate::{
-    doctored::{FaultInjector, FaultyClient, LockSide},
-    run, simulated,
+    faulty_client::{FaultInjector, FaultyClient, LockSide},
+    run, simulated_time,
 };
 
 const DELAY: Duration = Duration::from_secs(4);
@@ -39,7 +39,7 @@ fn count(of: &Cell<u32>) {
 fn executions_that_end_within_the_delay_never_overlap() {
     let (first, cases, seen) = (run::seed("delayed"), run::cases(20), Rc::<DelayCounts>::default());
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
-        simulated::run(play(seed, seen.clone()));
+        simulated_time::run(play(seed, seen.clone()));
         assert_eq!(seen.overlaps.get(), 0, "FENCEGATE_SEED={seed} FENCEGATE_CASES=1: {seen:?}");
     }
     eprintln!("{cases} schedules: {seen:?}");

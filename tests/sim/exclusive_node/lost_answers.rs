@@ -3,9 +3,9 @@
 
 use super::{
     CancellationToken, Cell, Duration, LockAttemptError, NodeFixture, OwnLock, PlainProgram, Rc, T,
-    WaitingRequest, ZkClient, simulated, sleep, spawn_local, timeout,
+    WaitingRequest, ZkClient, simulated_time, sleep, spawn_local, timeout,
 };
-use crate::doctored::{RequestFate, is_heartbeat, unanswered};
+use crate::faulty_client::{RequestFate, is_heartbeat, unanswered};
 
 /// The accident just before an operation, or at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl FaultFixture {
 
 /// Returns whether our session came to that operation.
 fn play(before: PriorHolder, accident: StepFault, at: u32) -> bool {
-    simulated::run(async move {
+    simulated_time::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
         let scene = FaultFixture::set(before).await;
         let (stage, plain) = (scene.stage.clone(), scene.plain.clone());

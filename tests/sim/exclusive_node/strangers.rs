@@ -2,9 +2,9 @@
 
 use super::{
     Cell, Duration, MultiOp, NODE, NodeFixture, NodeKind, Rc, SessionRequest, T, WaitingRequest, ZkClient,
-    creates_node, simulated, sleep, spawn_local, timeout,
+    creates_node, simulated_time, sleep, spawn_local, timeout,
 };
-use crate::doctored::{RequestFate, throttled, unanswered};
+use crate::faulty_client::{RequestFate, throttled, unanswered};
 
 /// Whether a transaction removes the shared node.
 fn removes(asked: SessionRequest<'_>) -> bool {
@@ -15,7 +15,7 @@ fn removes(asked: SessionRequest<'_>) -> bool {
 /// The delete was done, and its answer was lost. When the delete is repeated, the next holder has the node.
 #[test]
 fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = Rc::new(stage.plain().await);
         let (ours, _) = stage.held().await;
@@ -41,7 +41,7 @@ fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
 /// The delete was not done. It is repeated until it is done.
 #[test]
 fn a_delete_that_was_not_done_is_asked_for_again() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let (ours, _) = stage.held().await;
         let lost = Cell::new(0);
@@ -61,7 +61,7 @@ fn a_delete_that_was_not_done_is_asked_for_again() {
 #[test]
 fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
     for written in 0..2 {
-        simulated::run(async move {
+        simulated_time::run(async move {
             let stage = NodeFixture::new().await;
             let plain = stage.plain().await;
             let (ours, _) = stage.held().await;
@@ -92,7 +92,7 @@ fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
 #[test]
 fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
     for node in [true, false] {
-        simulated::run(async move {
+        simulated_time::run(async move {
             let stage = NodeFixture::new().await;
             let plain = stage.plain().await;
             let (ours, _) = stage.held().await;
@@ -113,7 +113,7 @@ fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
 
 #[test]
 fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
         let (ours, _) = stage.held().await;
@@ -137,7 +137,7 @@ fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
 /// Only our own requests wait in the line. A program that takes the shared node just makes a node.
 #[test]
 fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = Rc::new(stage.plain().await);
         let theirs = plain.clone();
@@ -162,7 +162,7 @@ fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
 /// A stranger removes our node and our place in line, so another request of this gateway gets the node.
 #[test]
 fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let (ours, _) = stage.held().await;
         stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
@@ -181,7 +181,7 @@ fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
 /// The node was made, and no answer told us. Then a stranger removes our place in line: the node is known by its data.
 #[test]
 fn a_node_of_ours_that_we_have_not_heard_of_is_found_by_what_it_says() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = NodeFixture::new().await;
         // The nodes above are there.
         let plain = stage.plain().await;

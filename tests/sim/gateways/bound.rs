@@ -9,7 +9,7 @@ use super::gateway::{
     AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, Mode, SimGateway, SimRequest, T,
     WaitPlace, is_lock, key,
 };
-use crate::simulated;
+use crate::simulated_time;
 
 const MOST_BYTES: usize = 512 * 1024;
 const LONG: usize = 400;
@@ -52,7 +52,7 @@ fn bytes(ensemble: &SimEnsemble) -> usize {
 
 #[test]
 fn every_node_of_a_set_counts() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let gateway = gateway(&ensemble, 1);
         let sets = (0..2000).map(|set| {
@@ -69,7 +69,7 @@ fn every_node_of_a_set_counts() {
 /// A key gives up its place and gets in line again in one transaction, and so needs no additional room.
 #[test]
 fn a_key_that_is_given_on_at_the_bound_is_not_refused_to_who_waits_here() {
-    simulated::run(async {
+    simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let (ours, other) = (gateway(&ensemble, 1), gateway(&ensemble, 2));
         let names = |n: usize| [format!("{n:0>LONG$}")];

@@ -3,18 +3,18 @@
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::metrics::Metrics;
-use fencegate_lock::{
-    pass::PeerSecret,
-    reach::PeerEndpoint,
-    session::{nameplate::LocalMember, settings::SessionSettings},
-    tenures::{
-        keeper::{LockManager, lock_manager},
-        wish::LockRequest,
-    },
-};
 pub(super) use fencegate_lock::{
-    reach::HolderRoute,
-    tenures::{keeper::AcquireError, tenure::GrantGuard, wish::WaitPlace},
+    manager::{grant_guard::GrantGuard, lock_manager::AcquireError, lock_request::WaitPlace},
+    peer_endpoint::HolderRoute,
+};
+use fencegate_lock::{
+    manager::{
+        lock_manager::{LockManager, lock_manager},
+        lock_request::LockRequest,
+    },
+    peer_endpoint::PeerEndpoint,
+    peer_secret::PeerSecret,
+    session::{local_member::LocalMember, settings::SessionSettings},
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
@@ -140,14 +140,14 @@ impl SimGateway {
         let pass = PeerSecret::new(&SeededRng::new(dice.next()));
         let reach = PeerEndpoint { address: "gw:1".to_owned(), pass: pass.clone() };
         let member = LocalMember::with_endpoint(plan.fingerprint, Some(reach));
-        let run = |(number, desk): (usize, fencegate_lock::tenures::desk::SessionWorker)| {
+        let run = |(number, desk): (usize, fencegate_lock::manager::session_worker::SessionWorker)| {
             let settings = SessionSettings {
                 policy: plan.zookeeper.clone(),
                 gateway: "gw".to_owned(),
                 member: member.clone(),
                 init: true,
                 log_dedup: Arc::default(),
-                sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
+                sequence_limit: fencegate_lock::limits::SEQUENCE_LIMIT,
                 token_history: Arc::clone(&memory),
                 clock: clock.clone(),
                 randomness: Arc::new(SeededRng::new(dice.next())),

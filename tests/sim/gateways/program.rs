@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_lock::session::link::{NodeKind, ZkClient, ZkConnector, ZkError};
+use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnector, ZkError};
 use fencegate_tests::memory::SimSession;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -6,7 +6,7 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::time::{sleep, timeout};
 
 use super::gateway::{ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, is_lock, key};
-use crate::simulated;
+use crate::simulated_time;
 
 fn want(keeping: HoldMode, name: &str) -> SimRequest {
     SimRequest { keys: vec![key(name)], mode: Mode::Exclusive, keeping, wait: Duration::from_secs(5) }
@@ -15,7 +15,7 @@ fn want(keeping: HoldMode, name: &str) -> SimRequest {
 #[test]
 fn a_holder_whose_watch_was_refused_still_learns_that_its_lock_was_taken_away() {
     for keeping in [HoldMode::Cached, HoldMode::Strict] {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let (wire, dice) = (ensemble.wire(), SeededRng::new(7));
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };

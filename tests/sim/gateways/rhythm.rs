@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::gateway::{
     ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, WaitPlace, is_lock, key,
 };
-use crate::simulated;
+use crate::simulated_time;
 
 /// The time of a message in one direction.
 const LATENCY: Duration = Duration::from_millis(5);
@@ -23,7 +23,7 @@ fn want(names: &[&str]) -> SimRequest {
 #[test]
 fn a_set_falls_out_of_step_with_those_who_take_a_parent_away_before_each_of_its_tries() {
     for seed in 0..8 {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings {
                 latency: LATENCY..LATENCY,
                 ..EnsembleSettings::default()

@@ -9,7 +9,7 @@ use tokio::{task::spawn_local, time::sleep};
 use super::gateway::{
     ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, T, WaitPlace, is_lock, key,
 };
-use crate::simulated;
+use crate::simulated_time;
 
 /// A round trip takes two of these, so a node exists for a while before its maker knows of it.
 const FAR: Duration = Duration::from_millis(5);
@@ -37,7 +37,7 @@ async fn steal_one(ensemble: &SimEnsemble, name: &str) {
 #[test]
 fn a_set_that_lost_one_node_while_it_was_made_is_made_anew_and_leaves_none() {
     for stolen in ["a", "b"] {
-        simulated::run(async move {
+        simulated_time::run(async move {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let (wire, dice) = (ensemble.wire(), SeededRng::new(7));
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };

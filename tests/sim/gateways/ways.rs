@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkConnector};
+use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
 use tokio::{task::spawn_local, time::sleep};
 
@@ -11,7 +11,7 @@ use super::gateway::{
     AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, Mode, SimGateway, SimRequest, T,
     WaitPlace, is_lock, key,
 };
-use crate::{plan::ROOT, simulated};
+use crate::{plan::ROOT, simulated_time};
 
 fn want(wait: Duration) -> SimRequest {
     SimRequest { keys: vec![key("a")], mode: Mode::Exclusive, keeping: HoldMode::SentOn, wait }
@@ -31,7 +31,7 @@ async fn two(ensemble: &SimEnsemble) -> (SimGateway, SimGateway, GrantGuard) {
 #[test]
 fn a_request_is_sent_on_to_the_gateway_that_holds_whether_it_comes_first_or_behind_one_that_waits_here() {
     for waits_before in [false, true] {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let (holds, other, tenure) = two(&ensemble).await;
             let door = other.door();
@@ -84,7 +84,7 @@ async fn takes(stranger: &SimSession, lock: &str, says: &str) {
 #[test]
 fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
     for deep in [false, true] {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let (holds, other, tenure) = two(&ensemble).await;
             tenure.mark_settled();

@@ -3,20 +3,20 @@
 use std::{cell::Cell, rc::Rc};
 
 use fencegate_lock::{
-    not_granted::GrantError,
+    error::GrantError,
     recipe::{grant::LockAttemptError, set::SetAttempt},
-    session::link::{MultiOp, NodeKind, ZkClient},
+    session::client::{MultiOp, NodeKind, ZkClient},
 };
 use fencegate_policies::plan::{Hold, LockSite, Mode};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
-use super::stage::{T, count, nodes, registered_counts};
+use super::fixture::{T, count, nodes, registered_counts};
 use crate::{
-    doctored::{
+    faulty_client::{
         FaultInjector, FaultyClient, FaultySession, LockSide, RequestFate, SessionRequest, key, unanswered,
     },
-    simulated,
+    simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
 
@@ -25,7 +25,7 @@ const KEYS: [&str; 2] = ["a", "b"];
 #[test]
 fn a_holder_of_a_set_is_told_of_each_node_that_somebody_removes() {
     for stolen in 0..2 {
-        simulated::run(async {
+        simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let library =
                 FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
@@ -48,7 +48,7 @@ fn a_holder_of_a_set_is_told_of_each_node_that_somebody_removes() {
 /// is found is then a node of each transaction, and these have no order.
 #[test]
 fn nodes_of_two_transactions_are_no_set() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         // The folders of the keys are there.
         let live = session.live();
@@ -98,7 +98,7 @@ async fn begin(session: &SupervisedSession) -> SetAttempt<FaultySession> {
 /// The transaction, a look at each node, and two lists of each parent: one to stand in line, and one when all are first.
 #[test]
 fn a_set_whose_parents_are_there_is_one_transaction_and_a_look_at_each_key() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let (first, asker) = (begin(&session).await, &mut WaitingRequest::default());
         let granted = first.acquire(asker).await.expect("free");
@@ -121,7 +121,7 @@ fn a_set_whose_parents_are_there_is_one_transaction_and_a_look_at_each_key() {
 #[test]
 fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
     for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             // Makes the folders of the keys.
             let before = begin(&session).await;
@@ -150,7 +150,7 @@ fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
 
 #[test]
 fn the_nodes_of_a_set_that_is_dropped_may_still_hold() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let set = begin(&session).await;
         set.acquire(&mut WaitingRequest::default()).await.expect("free");

@@ -2,20 +2,20 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::link::{NodeKind, ZkClient};
+use fencegate_lock::session::client::{NodeKind, ZkClient};
 use tokio::time::timeout;
 
-use super::stage::{LockKind, T, attempt, count, hold, nodes, parent_of};
+use super::fixture::{LockKind, T, attempt, count, hold, nodes, parent_of};
 use crate::{
-    doctored::{RequestFate, SessionRequest, is_heartbeat, throttled},
-    simulated,
+    faulty_client::{RequestFate, SessionRequest, is_heartbeat, throttled},
+    simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
 
 /// Somebody came before the holder left, and the parent stays: the next request of ours expects it.
 #[test]
 fn a_parent_that_could_not_be_removed_is_known_to_be_there() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
         let stranger = session.connect_other().await;
@@ -36,7 +36,7 @@ fn a_parent_that_could_not_be_removed_is_known_to_be_there() {
 /// The node is refused at once, below a parent that others have made: it is not ours to remove.
 #[test]
 fn who_is_refused_removes_no_parent_that_it_has_not_made() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
         let removes = Rc::new(Cell::new(0));

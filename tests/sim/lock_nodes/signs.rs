@@ -1,19 +1,19 @@
 //! What the nodes of a kept key say to others: who holds alone names its gateway, so that requests can be sent on to it.
 
-use fencegate_lock::{recipe::attempt::Attempt, session::link::ZkClient};
+use fencegate_lock::{recipe::attempt::Attempt, session::client::ZkClient};
 use fencegate_policies::plan::{ForeignLayout, LockSite, Mode};
 
-use super::stage::T;
+use super::fixture::T;
 use crate::{
-    doctored::key,
-    simulated,
+    faulty_client::key,
+    simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
 
 #[test]
 fn only_who_holds_a_native_lock_alone_names_its_gateway_for_requests() {
     let curator = LockSite::Foreign { layout: ForeignLayout::CuratorReadWrite, path: "/app/locks/a".into() };
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let live = session.live();
         // Among other programs' nodes it tells people whose node this is.

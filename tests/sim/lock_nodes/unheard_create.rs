@@ -2,20 +2,20 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::link::{NodeKind, ZkClient};
+use fencegate_lock::session::client::{NodeKind, ZkClient};
 use tokio::time::{sleep, timeout};
 
-use super::stage::{LockKind, T, attempt, hold, nodes, parent_of};
+use super::fixture::{LockKind, T, attempt, hold, nodes, parent_of};
 use crate::{
-    doctored::{RequestFate, SessionRequest, unanswered},
-    simulated,
+    faulty_client::{RequestFate, SessionRequest, unanswered},
+    simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
 
 /// The client library has repeated a create, and both were done.
 #[test]
 fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         // Both are made below a parent that is there.
         let stranger = session.connect_other().await;
@@ -55,7 +55,7 @@ fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
 /// The answer to the create was lost, and the request is given up while it looks for its node.
 #[test]
 fn who_gives_up_while_it_looks_for_its_node_finds_it_and_removes_it() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
         let fails = Rc::new(Cell::new(u32::MAX));

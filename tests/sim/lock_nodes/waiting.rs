@@ -1,8 +1,8 @@
 //! A request that waits asks the server only what it needs, and is granted only when its session is proven.
 
 use fencegate_lock::{
-    bounds::{MAX_SESSION_PATH_BYTES, RESERVED_PATH_BYTES},
-    not_granted::GrantError,
+    error::GrantError,
+    limits::{MAX_SESSION_PATH_BYTES, RESERVED_PATH_BYTES},
     recipe::{attempt::Attempt, semaphore::SemaphoreAttempt},
 };
 use fencegate_policies::{
@@ -11,10 +11,10 @@ use fencegate_policies::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::stage::{ALL, LockKind, T, attempt, count, hold, nodes};
+use super::fixture::{ALL, LockKind, T, attempt, count, hold, nodes};
 use crate::{
-    doctored::{FaultySession, RequestFate, SessionRequest, is_heartbeat, key, throttled},
-    simulated,
+    faulty_client::{FaultySession, RequestFate, SessionRequest, is_heartbeat, key, throttled},
+    simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
 
@@ -26,7 +26,7 @@ async fn semaphore(session: &SupervisedSession) -> SemaphoreAttempt<FaultySessio
 /// Only a request that may be sent on to the holder's gateway reads who holds.
 #[test]
 fn who_waits_here_does_not_ask_who_holds() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
         let reads =
@@ -47,7 +47,7 @@ fn who_waits_here_does_not_ask_who_holds() {
 /// The place of a holder is gone and its permit is not: the line has room, and no permit is free.
 #[test]
 fn who_finds_no_permit_free_waits_for_one_and_does_not_ask_again_and_again() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let (first, second) =
             (hold(&session, LockKind::Permit).await, hold(&session, LockKind::Permit).await);
@@ -72,7 +72,7 @@ fn who_finds_no_permit_free_waits_for_one_and_does_not_ask_again_and_again() {
 /// The versions of a permit's nodes differ, so a late delete mostly misses. Each write takes a part of the transaction.
 #[test]
 fn the_nodes_of_a_permit_have_different_versions_and_small_ones() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let mut versions = Vec::new();
         for _ in 0..12 {
@@ -91,7 +91,7 @@ fn the_nodes_of_a_permit_have_different_versions_and_small_ones() {
 #[test]
 fn nothing_is_granted_before_the_session_is_proven() {
     for (lock, _) in ALL {
-        simulated::run(async {
+        simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             session.doctor.set_rule(|asked| match is_heartbeat(asked) {
                 true => RequestFate::Refused(throttled()),
@@ -116,7 +116,7 @@ fn nothing_is_granted_before_the_session_is_proven() {
 /// The room of a session for paths is used to its last byte.
 #[test]
 fn the_last_byte_of_the_room_for_paths_is_given_and_no_more() {
-    simulated::run(async {
+    simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let mut begun = Vec::new();
         let live = session.live();

@@ -3,16 +3,16 @@
 use std::{cell::Cell, rc::Rc};
 
 use fencegate_lock::{
-    once::{OperationOutcome, denied::AdmitOperationError, record::OperationState},
-    session::link::MultiOp,
+    idempotency::{OperationOutcome, error::AdmitOperationError, record::OperationState},
+    session::client::MultiOp,
 };
 
 use tokio::time::timeout;
 
-use super::stage::{OperationFixture, T, place, remembered_state};
+use super::fixture::{OperationFixture, T, place, remembered_state};
 use crate::{
-    doctored::{RequestFate, SessionRequest, throttled, unanswered},
-    simulated,
+    faulty_client::{RequestFate, SessionRequest, throttled, unanswered},
+    simulated_time,
 };
 
 /// Whether a transaction writes the record of an operation.
@@ -43,7 +43,7 @@ impl OperationFixture {
 #[test]
 fn an_admission_is_sent_whether_or_not_its_answer_was_lost() {
     for (fate, writes) in [(RequestFate::Done(unanswered()), 1), (RequestFate::Refused(unanswered()), 2)] {
-        simulated::run(async {
+        simulated_time::run(async {
             let stage = OperationFixture::new().await;
             // Makes the folder.
             stage
@@ -67,7 +67,7 @@ fn an_admission_is_sent_whether_or_not_its_answer_was_lost() {
 
 #[test]
 fn what_is_admitted_again_unheard_is_ours_under_its_new_version() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
@@ -88,7 +88,7 @@ fn an_outcome_is_written_once_whether_or_not_its_answer_was_lost() {
         (RequestFate::Refused(unanswered()), 2),
         (RequestFate::Refused(throttled()), 2),
     ] {
-        simulated::run(async {
+        simulated_time::run(async {
             let stage = OperationFixture::new().await;
             let wanted = stage.operation(1);
             let running = stage.admit(&wanted).await.expect("new");
@@ -110,7 +110,7 @@ fn an_outcome_is_written_once_whether_or_not_its_answer_was_lost() {
 
 #[test]
 fn a_server_that_refuses_to_write_a_record_refuses_the_request() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         stage.admit(&stage.operation(1)).await.expect("new").complete(OperationOutcome::NotExecuted).await;
         stage.writes_meet(1, RequestFate::Refused(throttled()));
@@ -124,7 +124,7 @@ fn a_server_that_refuses_to_write_a_record_refuses_the_request() {
 /// The record could be admitted again, and was forgotten between our look at it and our write.
 #[test]
 fn a_record_that_goes_while_it_is_admitted_again_is_made_anew() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
@@ -150,7 +150,7 @@ fn a_record_that_goes_while_it_is_admitted_again_is_made_anew() {
 /// Neither the answer to the write was heard, nor that to the first looks at what became of it.
 #[test]
 fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         let looks = Rc::new(Cell::new(0));
@@ -173,7 +173,7 @@ fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
 /// The client library has died: each request fails like this, for ever. Nothing was sent, and the next session says so.
 #[test]
 fn an_admission_over_a_library_that_is_gone_ends_with_the_session() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.doctor.end_task(unanswered());

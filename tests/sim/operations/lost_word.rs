@@ -5,17 +5,19 @@
 use std::cell::Cell;
 
 use fencegate_lock::{
-    once::{OperationOutcome, denied::AdmitOperationError, record::OperationState},
-    session::link::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
+    idempotency::{OperationOutcome, error::AdmitOperationError, record::OperationState},
+    session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
 };
 use fencegate_policies::plan::Hold;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::{sleep, timeout};
 
-use super::stage::{T, operation, place, stored_state};
+use super::fixture::{T, operation, place, stored_state};
 use crate::{
-    doctored::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, throttled, unanswered},
-    simulated,
+    faulty_client::{
+        FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, throttled, unanswered,
+    },
+    simulated_time,
 };
 
 /// The next operation is written down, but the answer is lost. The first look at the operation is refused.
@@ -40,7 +42,7 @@ fn loses_the_word(asked: SessionRequest<'_>, lost: &Cell<bool>, refused: &Cell<b
 
 #[test]
 fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
-    simulated::run(async {
+    simulated_time::run(async {
         let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let locks = LockSide::new(library).await;
@@ -76,7 +78,7 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
 /// The first look is refused, so the issuer does not know whether the operation was written down. Every further look
 /// meets `then`. A gateway that stops closes its session nevertheless.
 fn stops_although_it_is_unsettled(then: RequestFate) {
-    simulated::run(async {
+    simulated_time::run(async {
         let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let locks = LockSide::new(library).await;

@@ -1,21 +1,21 @@
 //! Operations with an unknown outcome, as operators list and resolve them.
 
 use fencegate_lock::{
-    once::{
+    idempotency::{
         OperationOutcome,
-        denied::AdmitOperationError,
+        error::AdmitOperationError,
         record::OperationState,
         unresolved::{self, ResolveOperationError},
     },
     session::paths::Paths,
 };
 
-use super::stage::{OperationFixture, T, connect_observer, id};
-use crate::{plan::ROOT, simulated};
+use super::fixture::{OperationFixture, T, connect_observer, id};
+use crate::{plan::ROOT, simulated_time};
 
 #[test]
 fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
-    simulated::run(async {
+    simulated_time::run(async {
         for done in [true, false] {
             let stage = OperationFixture::new().await;
             let wanted = stage.operation(1);
@@ -52,7 +52,7 @@ fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
 
 #[test]
 fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let (operator, paths) = (connect_observer(&stage.ensemble).await, Paths::new(ROOT));
         let listed = async || {
@@ -75,7 +75,7 @@ fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
 
 #[test]
 fn an_operation_is_found_by_its_whole_reference_only() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         drop(stage.admit(&stage.operation(1)).await.expect("new"));
         let (operator, paths) = (connect_observer(&stage.ensemble).await, Paths::new(ROOT));

@@ -1,19 +1,19 @@
 //! What a request is told whose operation is known already, and when it may run.
 
-use fencegate_lock::once::{
-    OperationOutcome, denied::AdmitOperationError, record::OperationState, room::QuotaOwner,
+use fencegate_lock::idempotency::{
+    OperationOutcome, error::AdmitOperationError, quota::QuotaOwner, record::OperationState,
 };
 use fencegate_policies::{operation::Fingerprint, plan::OperationQuota};
 
-use super::stage::{OperationFixture, T, gateway, id, operation, remembered_state};
+use super::fixture::{OperationFixture, T, gateway, id, operation, remembered_state};
 use crate::{
-    doctored::{FaultInjector, key},
-    simulated,
+    faulty_client::{FaultInjector, key},
+    simulated_time,
 };
 
 #[test]
 fn what_was_done_is_not_sent_again() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::Done(201)).await;
@@ -27,7 +27,7 @@ fn what_was_done_is_not_sent_again() {
 
 #[test]
 fn a_name_that_was_used_for_another_request_is_refused() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::Done(200)).await;
@@ -47,7 +47,7 @@ fn a_name_that_was_used_for_another_request_is_refused() {
 
 #[test]
 fn what_is_running_is_waited_for_and_what_was_left_is_unknown() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         let running = stage.admit(&wanted).await.expect("new");
@@ -71,7 +71,7 @@ fn what_is_running_is_waited_for_and_what_was_left_is_unknown() {
 
 #[test]
 fn what_was_not_sent_may_run_again_and_the_version_of_its_record_says_so() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         for (admitted, ended) in [(0, 1), (3, 4), (6, 7)] {
@@ -88,7 +88,7 @@ fn what_was_not_sent_may_run_again_and_the_version_of_its_record_says_so() {
 
 #[test]
 fn what_nobody_waits_for_any_more_is_written_down_as_not_sent() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         {
@@ -106,7 +106,7 @@ fn what_nobody_waits_for_any_more_is_written_down_as_not_sent() {
 
 #[test]
 fn nothing_is_written_down_without_the_lock() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let aborted = stage.operation(1);
         stage.admit(&aborted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
@@ -124,7 +124,7 @@ fn nothing_is_written_down_without_the_lock() {
 
 #[test]
 fn an_operation_that_a_former_build_named_is_found_under_that_name() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let (done, unknown, aborted) = (stage.operation(1), stage.operation(2), stage.operation(3));
         stage.admit(&done).await.expect("new").complete(OperationOutcome::Done(200)).await;
@@ -160,7 +160,7 @@ fn an_operation_that_a_former_build_named_is_found_under_that_name() {
 
 #[test]
 fn a_share_that_is_used_up_refuses_new_operations_and_tells_repeats_what_came() {
-    simulated::run(async {
+    simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let shared = |number: u8, client: Option<&str>| {
             let mut wanted = stage.operation(number);

@@ -8,16 +8,16 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::tenures::tenure::GrantGuard;
+use fencegate_lock::manager::grant_guard::GrantGuard;
 use tokio::{
     task::{AbortHandle, spawn_local},
     time::{sleep, timeout},
 };
 
-use super::stage::{PermitFixture, PermitGateway, T, expect_granted, semaphore, spawn_acquire};
+use super::fixture::{PermitFixture, PermitGateway, T, expect_granted, semaphore, spawn_acquire};
 use crate::{
-    doctored::{RequestFate, is_heartbeat, unanswered},
-    simulated,
+    faulty_client::{RequestFate, is_heartbeat, unanswered},
+    simulated_time,
 };
 
 /// The accident just before an operation, or at it.
@@ -64,7 +64,7 @@ fn happens(
         }
         told.set(true);
         let gateway = &stage.gateways[0];
-        let session = gateway.locks.keeper.session_id_for(&super::stage::key());
+        let session = gateway.locks.keeper.session_id_for(&super::fixture::key());
         let ours = |path: &&String| stage.ensemble.stat(path).map(|seen| seen.owner) == session;
         let steal = |permit: bool| {
             let found = stage.nodes().into_iter().filter(|path| path.contains("/permit-") == permit);
@@ -101,7 +101,7 @@ async fn held_by(gateway: &PermitGateway, count: usize) -> Vec<GrantGuard> {
 
 /// Returns whether the gateway came to that operation.
 fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
-    simulated::run(async move {
+    simulated_time::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
         let stage = Rc::new(PermitFixture::new(2).await);
         let (ours, theirs) = (&stage.gateways[0], &stage.gateways[1]);

@@ -3,7 +3,7 @@
 use std::{error::Error, net::SocketAddr};
 
 use bytes::Bytes;
-use fencegate_http::network::{Network as _, remote::ConnectTarget};
+use fencegate_http::network::{Network as _, connect_target::ConnectTarget};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     client::conn::http1,
@@ -13,8 +13,8 @@ use hyper_util::rt::TokioIo;
 use tokio::task::{AbortHandle, spawn_local};
 
 use super::{
+    addresses::{GATEWAYS, PORT},
     network::SimHost,
-    places::{GATEWAYS, PORT},
 };
 
 /// Ends with its connection where the caller goes away.

@@ -4,14 +4,14 @@ use std::{fs, path::PathBuf, rc::Rc, sync::Arc};
 
 use fencegate::{
     metrics::Metrics,
+    peers::LocalPeer,
     serve::{
-        base::ProcessContext,
-        gatekeeping::{GatewayOptions, GatewayParts, ProcessResources},
+        context::ProcessContext,
+        gateway_process::{GatewayOptions, GatewayParts, ProcessResources},
         worker::{self, DrainOutcome},
     },
-    siblings::LocalPeer,
 };
-use fencegate_http::network::bound::ListenAddr;
+use fencegate_http::network::listen_addr::ListenAddr;
 use fencegate_lock::state::TokenHistory;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_tests::memory;
@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
+    addresses::{GATEWAYS, KeyNaming, OTHER_PORT, PORT, SecretFiles, gateway, policy},
     network::SimHost,
-    places::{GATEWAYS, KeyNaming, OTHER_PORT, PORT, SecretFiles, gateway, policy},
 };
 
 /// What a gateway is started with.

@@ -4,7 +4,7 @@ use std::{cell::Cell, path::Path, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::{
     metrics::Metrics,
-    serve::{base::ProcessContext, guarding, worker},
+    serve::{context::ProcessContext, guard_process, worker},
 };
 use fencegate_guard::{
     Guard, GuardConfig,
@@ -12,7 +12,7 @@ use fencegate_guard::{
     store::{MoreChanges, RedbStore},
     ticket::Verifier,
 };
-use fencegate_http::network::bound::ListenAddr;
+use fencegate_http::network::listen_addr::ListenAddr;
 use fencegate_process::{
     clock::SharedClock,
     randomness::{Guid, SystemRandomness},
@@ -25,8 +25,8 @@ use tokio::{
 };
 
 use super::{
+    addresses::{self, GUARD, PORT, SecretFiles},
     network::SimHost,
-    places::{self, GUARD, PORT, SecretFiles},
 };
 
 /// What a guard is started with.
@@ -67,7 +67,7 @@ impl SimDisk {
 /// Runs it to its end.
 pub(super) async fn run(start: GuardStart) {
     let GuardStart { store, secrets, host, clock, disk, mut orders, lets_in } = start;
-    let plan = places::guard(&store, &secrets);
+    let plan = addresses::guard(&store, &secrets);
     let base = ProcessContext::new(clock, Metrics::for_guard());
     let redb = Arc::new(RedbStore::open(&store).expect("a sound store"));
     let instance = Guid::new(&SystemRandomness).to_string();
@@ -95,8 +95,8 @@ pub(super) async fn run(start: GuardStart) {
     });
 
     let verifier = Arc::new(Verifier::from_secret_file(&secrets.tickets()).expect("a secret"));
-    let shared =
-        guarding::assemble(&plan, &base, guard.clone(), Some(verifier), 1).expect("it needs no other file");
+    let shared = guard_process::assemble(&plan, &base, guard.clone(), Some(verifier), 1)
+        .expect("it needs no other file");
     let (_turns, told) = mpsc::unbounded_channel();
     let (listening, listens) = oneshot::channel();
     let place = ListenAddr::Tcp((GUARD, PORT).into());

@@ -14,8 +14,8 @@ use std::{
 };
 
 use fencegate_http::{
-    network::{Accept, Network, bound::ListenAddr, remote::ConnectTarget},
-    peer::ConnectionInfo,
+    connection_info::ConnectionInfo,
+    network::{Accept, Network, connect_target::ConnectTarget, listen_addr::ListenAddr},
 };
 use tokio::{
     sync::mpsc,
@@ -23,8 +23,8 @@ use tokio::{
 };
 
 use super::{
-    distance::NetworkDelays,
-    wire::{ConnectionEnd, SimConnection},
+    connection::{ConnectionEnd, SimConnection},
+    delays::NetworkDelays,
 };
 
 /// All hosts and the connections between them.

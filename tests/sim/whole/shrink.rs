@@ -1,6 +1,6 @@
 //! Removes the events that a failure does not need, so that a reader can understand it.
 
-use super::played::SimRun;
+use super::sim_run::SimRun;
 
 /// The same failure with fewer events. The search removes halves first and single events last.
 pub(super) fn shrink(failing: &SimRun, wrong: &[String]) -> SimRun {

@@ -28,9 +28,9 @@ use tokio::{
 use tracing::info;
 
 use super::{
+    addresses::{CLOCK_ERROR, OTHER_PORT, PORT},
     exchange::send,
     network::SimHost,
-    places::{CLOCK_ERROR, OTHER_PORT, PORT},
     process::SimProcess,
     schedule::UpstreamPath,
 };

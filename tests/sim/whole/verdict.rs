@@ -3,8 +3,8 @@
 use fencegate_tests::history::{History, HistoryVerdict, PromiseCondition, Violation};
 
 use super::{
-    asking::SimClients,
-    places::{LONGEST_EXECUTION, MAX_EXECUTION},
+    addresses::{LONGEST_EXECUTION, MAX_EXECUTION},
+    clients::SimClients,
     schedule::UpstreamPath,
     upstream::SimUpstream,
 };
@@ -28,7 +28,7 @@ pub(super) fn judge(
 ) -> HistoryFindings {
     let (bare, guarded): (Vec<_>, Vec<_>) =
         clients.answers().into_iter().partition(|told| told.route == BARE);
-    let history = |executions, told: Vec<super::asking::ClientAnswer>| History {
+    let history = |executions, told: Vec<super::clients::ClientAnswer>| History {
         executions,
         attempts: told.into_iter().map(|told| told.attempt).collect(),
     };

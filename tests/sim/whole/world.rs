@@ -22,11 +22,13 @@ use tokio::{
 use tracing::info;
 
 use super::{
-    asking::SimClients,
+    addresses::{
+        CLIENTS, CLOCK_ERROR, GATEWAYS, GUARD, KeyNaming, RESPONSE_TIMEOUT, SecretFiles, T, UPSTREAM,
+    },
+    clients::SimClients,
     gateway_process::{self, GatewayStart, OperatorCommand},
     guard_process::{self, GuardStart, SimDisk},
     network::{SimHost, SimNetwork},
-    places::{CLIENTS, CLOCK_ERROR, GATEWAYS, GUARD, KeyNaming, RESPONSE_TIMEOUT, SecretFiles, T, UPSTREAM},
     process::SimProcess,
     schedule::{ClientRequest, EventKind, NetworkFault, ProcessId, Schedule, ScheduledEvent, UpstreamPath},
     simulated_clock,

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::{
     ClientAction, Exchange, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream, MessageCheck,
     WireCase,
-    bytes::escape,
-    play::{CaseResult, ReceivedResponse},
+    escape::escape,
+    run::{CaseResult, ReceivedResponse},
     service::ReceivedRequest,
 };
 use crate::wire::WireMessage;

@@ -3,7 +3,7 @@
 use super::{
     ClientAction, Event, Exchange, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream,
     MessageCheck, ScriptedResponse, WireCase,
-    bytes::{line, unescape},
+    escape::{line, unescape},
 };
 
 /// # Errors

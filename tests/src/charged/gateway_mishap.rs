@@ -11,11 +11,11 @@ use super::{
     measured::{CommandDeath, FaultTiming},
 };
 use crate::{
-    faulty_link::ZooKeeperProxy,
     gateway::{Gateway, GatewayLaunch},
     leases::LeaseTokens,
     policy::TestPolicy,
     site::TestSite,
+    zookeeper_proxy::ZooKeeperProxy,
 };
 
 /// What happens to the gateway that holds the lease.

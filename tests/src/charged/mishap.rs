@@ -13,9 +13,9 @@ use super::{
     signal,
 };
 use crate::{
-    faulty_link::ZooKeeperProxy,
     policy::TestPolicy,
     zookeeper::{OwnZooKeeper, fresh_root},
+    zookeeper_proxy::ZooKeeperProxy,
 };
 
 /// What happens to one `fencegate lock`.

@@ -10,7 +10,7 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-use crate::patience::wait_until;
+use crate::wait::wait_until;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;

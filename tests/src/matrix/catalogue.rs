@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::{
     accidents::{
-        Accident, clocks_set, departures, of_disks, of_guards, of_holders, of_hops, of_networks, of_quorum,
-        of_services, strangers, upkeep,
+        Accident, client_hangups, clocks, disks, guards, holders, hops, interference, networks, operations,
+        quorum, services,
     },
-    apparatus::{
+    level::MatrixLevel::{self, Delay, Guard, None, Upstream},
+    matrix_case::{MatrixCase, MinimumCoverage},
+    setup::{
         CaseSetup, ClientProtocol, ForwardMode, GuardSetup, HopSetup, NetworkSetup, OperationStore, PLAIN,
     },
-    errand::WorkloadKind,
-    experiment::{MatrixCase, MinimumCoverage},
-    level::MatrixLevel::{self, Delay, Guard, None, Upstream},
+    workload::WorkloadKind,
 };
 
 /// Two gateways hand keys over to each other all the time, and at least one execution is under way at the accident.
@@ -67,119 +67,116 @@ const fn held(number: &'static str, name: &'static str, accident: Accident, with
 pub const CASES: &[MatrixCase] = &[
     MatrixCase {
         holds_at: &[Guard, Upstream, Delay],
-        ..case("1", "holder_frozen", of_holders::freeze, EXECUTION_IS_OVER)
+        ..case("1", "holder_frozen", holders::freeze, EXECUTION_IS_OVER)
     },
     MatrixCase {
         least: MinimumCoverage { stale: 1, hit: 0, ..LOAD },
-        ..case("1b", "holder_paused_before_the_write", of_holders::pause_before_the_write, EXECUTION_IS_OVER)
+        ..case("1b", "holder_paused_before_the_write", holders::pause_before_the_write, EXECUTION_IS_OVER)
     },
     MatrixCase {
         holds_at: &[Guard, Upstream, Delay],
-        ..case("2", "holder_killed", of_holders::kill, EXECUTION_IS_OVER)
+        ..case("2", "holder_killed", holders::kill, EXECUTION_IS_OVER)
     },
-    MatrixCase { holds_at: GUARDED, ..held("3", "guard_killed", of_guards::kill, EXECUTION_IS_OVER) },
-    held("4", "leader_killed", of_quorum::leader_dies, QUORUM_IS_BACK),
+    MatrixCase { holds_at: GUARDED, ..held("3", "guard_killed", guards::kill, EXECUTION_IS_OVER) },
+    held("4", "leader_killed", quorum::leader_dies, QUORUM_IS_BACK),
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
-        ..case("5", "holder_cut_off", of_holders::cut_off, EXECUTION_IS_OVER)
+        ..case("5", "holder_cut_off", holders::cut_off, EXECUTION_IS_OVER)
     },
     // ZooKeeper still hears the gateway, so the session may live on. The result at level `none` is open, so there is no
     // control.
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
-        ..held("5", "holder_hears_nothing", of_holders::deaf, EXECUTION_IS_OVER)
+        ..held("5", "holder_hears_nothing", holders::deaf, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
-        ..case("5", "holder_is_not_heard", of_holders::mute, EXECUTION_IS_OVER)
+        ..case("5", "holder_is_not_heard", holders::mute, EXECUTION_IS_OVER)
     },
     // The same without anybody in between: packets vanish.
     MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Guard, Upstream, Delay],
-        ..case("5", "holder_without_packets", of_networks::nothing_passes, EXECUTION_IS_OVER)
+        ..case("5", "holder_without_packets", networks::nothing_passes, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: NAMESPACES,
-        ..case("5", "packets_of_the_holder_lost", of_networks::nothing_leaves, EXECUTION_IS_OVER)
+        ..case("5", "packets_of_the_holder_lost", networks::nothing_leaves, EXECUTION_IS_OVER)
     },
     // As with `holder_hears_nothing`, the session may live on.
     MatrixCase {
         apparatus: NAMESPACES,
-        ..held("5", "packets_to_the_holder_lost", of_networks::nothing_arrives, EXECUTION_IS_OVER)
+        ..held("5", "packets_to_the_holder_lost", networks::nothing_arrives, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: NAMESPACES,
-        ..case("5", "packets_to_zookeeper_lost", of_networks::nothing_reaches_zookeeper, EXECUTION_IS_OVER)
+        ..case("5", "packets_to_zookeeper_lost", networks::nothing_reaches_zookeeper, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: NAMESPACES,
-        ..case("5", "holder_unplugged", of_networks::unplugged, EXECUTION_IS_OVER)
+        ..case("5", "holder_unplugged", networks::unplugged, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: NAMESPACES,
         holds_at: GUARDED,
         least: MinimumCoverage { stale: 1, hit: 0, ..LOAD },
-        ..held("5", "requests_late_on_the_way", of_networks::requests_are_late, EXECUTION_IS_OVER)
+        ..held("5", "requests_late_on_the_way", networks::requests_are_late, EXECUTION_IS_OVER)
     },
     // Without a guard the kernel gives up sooner than it would send again, so nothing arrives and there is no control.
     MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Upstream],
         least: MinimumCoverage { hit: 0, ..LOAD },
-        ..held("5", "requests_given_up_on_the_way", of_networks::requests_are_late, EXECUTION_IS_OVER)
+        ..held("5", "requests_given_up_on_the_way", networks::requests_are_late, EXECUTION_IS_OVER)
     },
-    held("7", "majority_away", of_quorum::majority_is_away, QUORUM_IS_BACK),
+    held("7", "majority_away", quorum::majority_is_away, QUORUM_IS_BACK),
     MatrixCase {
         apparatus: CaseSetup { ways: NetworkSetup::CutToService, ..PLAIN },
         holds_at: &[Guard, Upstream, None],
-        ..held("8", "gateway_cut_off_from_the_service", of_services::cut_off, EXECUTION_IS_OVER)
+        ..held("8", "gateway_cut_off_from_the_service", services::cut_off, EXECUTION_IS_OVER)
     },
-    held("9", "servers_stutter", of_quorum::servers_stutter, QUORUM_IS_BACK),
-    MatrixCase { apparatus: OWN_CLOCKS, ..held("10", "wall_clock_set", clocks_set::wall, EXECUTION_IS_OVER) },
-    MatrixCase {
-        apparatus: OWN_CLOCKS,
-        ..held("11", "machine_has_slept", clocks_set::slept, EXECUTION_IS_OVER)
-    },
+    held("9", "servers_stutter", quorum::servers_stutter, QUORUM_IS_BACK),
+    MatrixCase { apparatus: OWN_CLOCKS, ..held("10", "wall_clock_set", clocks::wall, EXECUTION_IS_OVER) },
+    MatrixCase { apparatus: OWN_CLOCKS, ..held("11", "machine_has_slept", clocks::slept, EXECUTION_IS_OVER) },
     MatrixCase {
         holds_at: &[Guard, Upstream, None],
         // A request that was broken keeps its key for a while, one key after the other.
-        ..held("12", "service_breaks", of_services::breaks, EXECUTION_IS_OVER)
+        ..held("12", "service_breaks", services::breaks, EXECUTION_IS_OVER)
     },
     MatrixCase {
         holds_at: &[Guard, Upstream, None],
-        ..held("13", "clients_gone", departures::crowd_leaves, EXECUTION_IS_OVER)
+        ..held("13", "clients_gone", client_hangups::crowd_leaves, EXECUTION_IS_OVER)
     },
-    MatrixCase { holds_at: GUARDED, ..held("16", "disk_full", of_disks::full, EXECUTION_IS_OVER) },
-    MatrixCase { holds_at: GUARDED, ..held("16", "disk_slow", of_disks::slow, EXECUTION_IS_OVER) },
-    MatrixCase { holds_at: GUARDED, ..held("16", "disk_failing", of_disks::failing, EXECUTION_IS_OVER) },
+    MatrixCase { holds_at: GUARDED, ..held("16", "disk_full", disks::full, EXECUTION_IS_OVER) },
+    MatrixCase { holds_at: GUARDED, ..held("16", "disk_slow", disks::slow, EXECUTION_IS_OVER) },
+    MatrixCase { holds_at: GUARDED, ..held("16", "disk_failing", disks::failing, EXECUTION_IS_OVER) },
     MatrixCase {
         holds_at: &[Guard, Upstream, None],
-        ..held("17", "reloads", upkeep::reloads, SESSION_IS_OVER)
+        ..held("17", "reloads", operations::reloads, SESSION_IS_OVER)
     },
     MatrixCase {
         holds_at: &[Guard, Upstream, None],
-        ..held("18", "rolling_restarts", upkeep::rolls, SESSION_IS_OVER)
+        ..held("18", "rolling_restarts", operations::rolls, SESSION_IS_OVER)
     },
-    case("19", "node_deleted", strangers::node_deleted, EXECUTION_IS_OVER),
-    held("20", "zookeeper_wiped", of_quorum::wiped, QUORUM_IS_BACK),
+    case("19", "node_deleted", interference::node_deleted, EXECUTION_IS_OVER),
+    held("20", "zookeeper_wiped", quorum::wiped, QUORUM_IS_BACK),
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         holds_at: &[Guard, Upstream, None],
-        ..held("24", "answers_eaten", strangers::answers_eaten, SESSION_IS_OVER)
+        ..held("24", "answers_eaten", interference::answers_eaten, SESSION_IS_OVER)
     },
-    MatrixCase { holds_at: GUARDED, ..held("32", "guard_frozen", of_guards::freeze, EXECUTION_IS_OVER) },
+    MatrixCase { holds_at: GUARDED, ..held("32", "guard_frozen", guards::freeze, EXECUTION_IS_OVER) },
     // What was sent arrives late. A filter refuses it; without one only a service that compares tokens does.
     MatrixCase {
         apparatus: FILTERED,
         holds_at: &[Guard, Upstream, Delay, None],
-        ..held("33", "relay_late_before_a_filter", of_hops::delivers_late, EXECUTION_IS_OVER)
+        ..held("33", "relay_late_before_a_filter", hops::delivers_late, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: RELAYED,
         holds_at: &[Upstream],
         breaks_at: &[Guard, Delay, None],
-        ..held("33", "relay_late", of_hops::delivers_late, EXECUTION_IS_OVER)
+        ..held("33", "relay_late", hops::delivers_late, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: FILTERED,
@@ -187,7 +184,7 @@ pub const CASES: &[MatrixCase] = &[
         ..held(
             "33",
             "relay_of_a_killed_guard_late_before_a_filter",
-            of_hops::delivers_for_a_guard_that_is_gone,
+            hops::delivers_for_a_guard_that_is_gone,
             EXECUTION_IS_OVER,
         )
     },
@@ -198,26 +195,21 @@ pub const CASES: &[MatrixCase] = &[
         ..held(
             "33",
             "relay_of_a_killed_guard_late",
-            of_hops::delivers_for_a_guard_that_is_gone,
+            hops::delivers_for_a_guard_that_is_gone,
             EXECUTION_IS_OVER,
         )
     },
     MatrixCase {
         apparatus: FILTERED,
         holds_at: &[Guard, Upstream, Delay, None],
-        ..held(
-            "34",
-            "instances_stand_still_behind_a_filter",
-            of_hops::instances_stand_still,
-            EXECUTION_IS_OVER,
-        )
+        ..held("34", "instances_stand_still_behind_a_filter", hops::instances_stand_still, EXECUTION_IS_OVER)
     },
     // Gateways without a guard wait for longer than this here, so there is no control of theirs.
     MatrixCase {
         apparatus: OBSERVED,
         holds_at: &[Upstream],
         breaks_at: GUARDED,
-        ..held("34", "instances_stand_still", of_hops::instances_stand_still, EXECUTION_IS_OVER)
+        ..held("34", "instances_stand_still", hops::instances_stand_still, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: NAMESPACES,
@@ -225,7 +217,7 @@ pub const CASES: &[MatrixCase] = &[
         ..case(
             "35",
             "holder_killed_with_requests_on_the_way",
-            of_networks::killed_with_requests_on_the_way,
+            networks::killed_with_requests_on_the_way,
             EXECUTION_IS_OVER,
         )
     },
@@ -233,63 +225,63 @@ pub const CASES: &[MatrixCase] = &[
     MatrixCase {
         apparatus: SHARING,
         holds_at: GUARDED,
-        ..held("3", "one_of_two_guards_killed", of_guards::kill, EXECUTION_IS_OVER)
+        ..held("3", "one_of_two_guards_killed", guards::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: SHARING,
         holds_at: GUARDED,
-        ..held("2", "holder_killed_before_two_guards", of_holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_killed_before_two_guards", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CaseSetup { errand: WorkloadKind::Swap, ..PLAIN },
-        ..case("2", "holder_of_a_set_killed", of_holders::kill, EXECUTION_IS_OVER)
+        ..case("2", "holder_of_a_set_killed", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CaseSetup { errand: WorkloadKind::ReadAndPay, ..PLAIN },
-        ..case("1", "holder_frozen_among_readers", of_holders::freeze, EXECUTION_IS_OVER)
+        ..case("1", "holder_frozen_among_readers", holders::freeze, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: LEASING,
-        ..case("1", "holder_of_leases_frozen", of_holders::freeze, EXECUTION_IS_OVER)
+        ..case("1", "holder_of_leases_frozen", holders::freeze, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: LEASING,
-        ..case("2", "holder_of_leases_killed", of_holders::kill, EXECUTION_IS_OVER)
+        ..case("2", "holder_of_leases_killed", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: FORWARDING,
         least: MinimumCoverage { hand_overs: 3, ..LOAD },
         holds_at: COMPARED,
-        ..held("2", "holder_killed_that_is_sent_to", of_holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_killed_that_is_sent_to", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: ONCE,
         holds_at: GUARDED,
-        ..held("2", "holder_of_an_operation_killed", of_holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_of_an_operation_killed", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: ONCE,
         holds_at: GUARDED,
-        ..held("3", "guard_with_an_operation_killed", of_guards::kill, EXECUTION_IS_OVER)
+        ..held("3", "guard_with_an_operation_killed", guards::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: ONCE_IN_ZOOKEEPER,
         holds_at: &[Upstream],
-        ..case("2", "holder_of_an_operation_in_zookeeper_killed", of_holders::kill, EXECUTION_IS_OVER)
+        ..case("2", "holder_of_an_operation_in_zookeeper_killed", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CaseSetup { speech: ClientProtocol::Tls, ..PLAIN },
         holds_at: GUARDED,
-        ..held("2", "holder_killed_over_tls", of_holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_killed_over_tls", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CaseSetup { speech: ClientProtocol::Http2, ..PLAIN },
         holds_at: GUARDED,
-        ..held("2", "holder_killed_over_http2", of_holders::kill, EXECUTION_IS_OVER)
+        ..held("2", "holder_killed_over_http2", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CaseSetup { session: Duration::from_secs(12), ..PLAIN },
         holds_at: GUARDED,
-        ..held("1", "holder_frozen_with_sessions_of_12_s", of_holders::freeze, Duration::from_secs(20))
+        ..held("1", "holder_frozen_with_sessions_of_12_s", holders::freeze, Duration::from_secs(20))
     },
 ];

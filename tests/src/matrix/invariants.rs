@@ -12,8 +12,8 @@ use std::{
 use fencegate_policies::token::Token;
 
 use super::{
-    chronicle::{ExecutionInterval, KeyExecution, RunLog},
     level::MatrixLevel,
+    run_log::{ExecutionInterval, KeyExecution, RunLog},
 };
 use crate::history::{History, Violation};
 
@@ -136,7 +136,7 @@ fn truth(run: &RunLog) -> Vec<InvariantViolation> {
 /// An operation is executed once at most. It is executed once at least if one of its attempts was told that it is done.
 fn operations(run: &RunLog) -> Vec<InvariantViolation> {
     let operation =
-        |asked: &super::chronicle::ClientAttempt| Some((asked.operation.clone()?, asked.id.clone()));
+        |asked: &super::run_log::ClientAttempt| Some((asked.operation.clone()?, asked.id.clone()));
     let of_attempt: BTreeMap<String, String> =
         run.asked.iter().filter_map(operation).map(|(operation, id)| (id, operation)).collect();
     let mut executions = BTreeMap::<&str, BTreeSet<Instant>>::new();

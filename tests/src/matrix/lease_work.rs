@@ -6,7 +6,7 @@ use super::payment::{PaymentRequest, stamp, work};
 use crate::{
     client::{ClientResponse, TestRequest},
     leases::{ClientLease, acquire_request},
-    memory::dice::SeededRng,
+    memory::rng::SeededRng,
 };
 
 /// The leases of one client, one after the other.

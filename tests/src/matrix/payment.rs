@@ -4,7 +4,7 @@ use std::{ops::Range, time::Duration};
 
 use crate::{
     client::TestRequest,
-    memory::dice::SeededRng,
+    memory::rng::SeededRng,
     origin::{ATTEMPT, WORK},
 };
 

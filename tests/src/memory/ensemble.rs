@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::NodeStat;
+use fencegate_lock::session::client::NodeStat;
 use tokio::{
     task::spawn_local,
     time::{Instant, sleep_until},
@@ -17,11 +17,11 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    cable::{InFlightFate, Wire},
-    dice::SeededRng,
     request::ServerRequest,
+    rng::SeededRng,
     server::{ReconnectReply, ServerReply, SimServer},
-    watches::{WatchEvent, WatchKind},
+    server_watches::{WatchEvent, WatchKind},
+    wire::{InFlightFate, Wire},
 };
 
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! What a client asks and what a server answers.
 
-use fencegate_lock::session::link::{CreatedNode, MultiError, MultiOp, NodeKind, NodeStat};
+use fencegate_lock::session::client::{CreatedNode, MultiError, MultiOp, NodeKind, NodeStat};
 
 /// One request. Paths have been checked by the client, as its library does.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fencegate_lock::session::link::{MultiError, ZkError};
+use fencegate_lock::session::client::{MultiError, ZkError};
 
 use super::{
     request::{OwnedStep, RequestOutcome, ServerAnswer, ServerRequest},
+    server_watches::{ServerWatches, WatchEvent, WatchKind},
     tree::ZnodeTree,
-    watches::{ServerWatches, WatchEvent, WatchKind},
 };
 
 /// Everything that survives the loss of a connection. Times count from the start of the ensemble.

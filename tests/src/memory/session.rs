@@ -2,17 +2,17 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_lock::session::link::{
+use fencegate_lock::session::client::{
     ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnector, ZkError,
 };
 use tokio::time::{sleep_until, timeout};
 
 use super::{
-    cable::Wire,
-    conversation::ClientSim,
+    client_sim::ClientSim,
+    client_watches::SimWatch,
     ensemble::SimEnsemble,
     request::{ServerAnswer, ServerRequest},
-    watchers::SimWatch,
+    wire::Wire,
 };
 
 /// Makes sessions over one wire.

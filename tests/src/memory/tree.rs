@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fencegate_lock::session::link::{CreatedNode, NodeKind, NodeStat, ZkError};
+use fencegate_lock::session::client::{CreatedNode, NodeKind, NodeStat, ZkError};
 
 /// All nodes, by path. A write is all or nothing; what it changed is told once, for the watches.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::patience::PATIENCE;
+use crate::wait::PATIENCE;
 
 /// A database that no other test uses.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::TestDatabase;
-use crate::patience::PATIENCE;
+use crate::wait::PATIENCE;
 
 /// One `psql` that is told one statement after the other.
 pub struct PsqlSession {

@@ -15,7 +15,7 @@ use super::{
     TestDatabase, USER,
     programs::{self, program, run, state, unprivileged},
 };
-use crate::patience::PATIENCE;
+use crate::wait::PATIENCE;
 
 /// A server with a folder of its own; both go with it. It trusts whoever connects, as [`USER`].
 pub struct PostgresServer {

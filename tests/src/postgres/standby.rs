@@ -10,7 +10,7 @@ use super::{
     PostgresServer, USER,
     programs::{run, state},
 };
-use crate::patience::PATIENCE;
+use crate::wait::PATIENCE;
 
 /// Whether the primary waits for its standby before it acknowledges a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

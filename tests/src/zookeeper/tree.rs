@@ -8,7 +8,7 @@ use zookeeper_client::{
     Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, EventType, Permission, PersistentWatcher,
 };
 
-use crate::patience::wait_until;
+use crate::wait::wait_until;
 
 /// Between two tries to connect.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

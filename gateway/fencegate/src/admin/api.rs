@@ -8,24 +8,26 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use fencegate_lock::once::unresolved::UnresolvedOperation;
-use fencegate_lock::tenures::{
-    question::{ResolveOutcome, ResolveRequest},
-    survey::{ListFilter, ListOrder},
+use fencegate_lock::idempotency::unresolved::UnresolvedOperation;
+use fencegate_lock::manager::{
+    admin_query::{ResolveOutcome, ResolveRequest},
+    listing::{ListFilter, ListOrder},
 };
 use serde::Deserialize;
 
 use super::{
-    breaking,
-    effective::Effective,
-    fault::{ApiError, ApiErrorCode},
-    replies::{ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_started, operation_resolved},
+    break_lock,
+    config_dump::Effective,
+    error::{ApiError, ApiErrorCode},
+    responses::{
+        ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_started, operation_resolved,
+    },
 };
 use crate::admin::{
-    deed::AuditAction,
-    documents::{self, Contention, HotKey, LockDetail, Locks, Members, Operations, Unfinished, millis},
-    gateway_seen::GatewayState,
-    input::{BodyBytes, PathParam, QueryParams, ResolvedAs, parse_body},
+    audit::AuditAction,
+    extract::{BodyBytes, PathParam, QueryParams, ResolvedAs, parse_body},
+    models::{self, Contention, HotKey, LockDetail, Locks, Members, Operations, Unfinished, millis},
+    state::GatewayState,
 };
 use crate::metrics::Reloaded;
 
@@ -38,7 +40,7 @@ pub(super) fn routes() -> Router<GatewayState> {
         .route("/jwks.json", get(jwks))
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/locks/{key}", get(lock_detail))
-        .route("/api/v1/locks/{key}/break", post(breaking::break_lock))
+        .route("/api/v1/locks/{key}/break", post(break_lock::break_lock))
         .route("/api/v1/contention", get(contention))
         .route("/api/v1/config", get(config))
         .route("/api/v1/members", get(members))
@@ -84,7 +86,7 @@ async fn locks(
         limit: page.limit.map_or(USUAL, clamp_limit),
         order: if page.by_interest { ListOrder::Interest } else { ListOrder::Key },
     });
-    Ok(Json(documents::locks(&seen.name, survey, names)))
+    Ok(Json(models::locks(&seen.name, survey, names)))
 }
 
 async fn lock_detail(State(seen): State<GatewayState>, PathParam(key): PathParam) -> QueryResult<LockDetail> {
@@ -107,9 +109,9 @@ impl GatewayState {
         };
         Ok(LockDetail {
             gateway: self.name.to_string(),
-            says: documents::describe_waiting(&self.name, here.as_ref(), line.as_deref()),
+            says: models::describe_waiting(&self.name, here.as_ref(), line.as_deref()),
             key: names.display(&key),
-            here: here.map(|here| documents::lock(&here, names)),
+            here: here.map(|here| models::lock(&here, names)),
             line,
             line_error,
             // If ZooKeeper cannot be asked, the line is unknown as well, and says so.

@@ -18,7 +18,7 @@ use axum::{
     routing::post,
 };
 use fencegate_guard::{BackupError, Guard, store::backup::BackupHeader};
-use fencegate_process::{failpoint, said::HumanDuration};
+use fencegate_process::{display::HumanDuration, failpoint};
 use futures_util::stream::unfold;
 use tokio::{
     runtime::Handle,
@@ -29,10 +29,10 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    authorize::Principal,
-    deed::AuditAction,
-    fault::{ApiError, ApiErrorCode},
-    outcomes::guard_seen::GuardState,
+    audit::AuditAction,
+    auth::Principal,
+    error::{ApiError, ApiErrorCode},
+    outcomes::state::GuardState,
 };
 
 pub(super) fn routes() -> Router<GuardState> {

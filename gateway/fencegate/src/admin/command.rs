@@ -1,10 +1,10 @@
 //! Commands of operators to a gateway's process: read the file again, or end.
 
-use fencegate_policies::difference::Difference;
+use fencegate_policies::diff::Difference;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{agreement::FleetReport, metrics::Reloaded};
+use crate::{metrics::Reloaded, plan_compat::FleetReport};
 
 /// The result of reading the file again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

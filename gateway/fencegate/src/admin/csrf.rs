@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use fencegate_process::randomness::{Guid, Randomness};
 
-use super::fault::{ApiError, ApiErrorCode};
+use super::error::{ApiError, ApiErrorCode};
 
 /// A random text that stands in every form of this process, and nowhere else.
 #[derive(Clone)]

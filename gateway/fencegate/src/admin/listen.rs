@@ -14,7 +14,7 @@ use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middlew
 use bytes::Bytes;
 use fencegate_http::listen::{
     certificates::{Certificates, HandshakeResult, handshake},
-    farewell::write_and_linger,
+    linger::write_and_linger,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,8 +27,8 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::{
-    authorize::{self, AdminAuth, AdminConnection},
-    places::{ConnectionLimiter, LimitedConnection},
+    auth::{self, AdminAuth, AdminConnection},
+    connection_limit::{ConnectionLimiter, LimitedConnection},
 };
 use crate::bearer::BearerToken;
 
@@ -53,7 +53,7 @@ pub fn start(
     let bearer = door.bearer.clone();
     let routes = routes
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn_with_state(door, authorize::authenticate));
+        .layer(middleware::from_fn_with_state(door, auth::authenticate));
     thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async {
             drop(tokio::spawn(meanwhile));

@@ -2,42 +2,42 @@
 //! and locks, and obeys operators. It has a thread of its own, so it answers while the workers are busy, and no
 //! worker waits for it.
 //!
-//! [`authorize`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what
-//! people see. [`lease_oversight`] is about the leases of clients. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
+//! [`auth`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what
+//! people see. [`leases`] is about the leases of clients. [`models`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
 //! decide, `backup_download` what they take away. The listeners of both roles are put together here.
 
 pub mod api;
-pub mod authorize;
+mod audit;
+pub mod auth;
 mod backup_download;
-pub(crate) mod breaking;
+pub(crate) mod break_lock;
 pub mod command;
+pub mod config_dump;
+mod connection_limit;
 mod csrf;
-mod deed;
-pub mod documents;
-pub mod effective;
-mod exposed;
-pub mod fault;
-mod gateway_seen;
-pub mod input;
-pub mod lease_oversight;
+pub mod error;
+pub mod extract;
+pub mod history;
+mod key_names;
+pub mod leases;
 pub mod listen;
-mod names;
+pub mod models;
 pub mod outcomes;
 mod page;
-mod places;
-pub(crate) mod replies;
-pub mod trends;
+mod probes;
+pub(crate) mod responses;
+mod state;
 
 use std::sync::Arc;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 
-pub use self::{csrf::CsrfToken, gateway_seen::GatewayState, outcomes::guard_seen::GuardState};
+pub use self::{csrf::CsrfToken, outcomes::state::GuardState, state::GatewayState};
 use self::{
-    exposed::{live_routes, metrics_routes, probe_response},
-    fault::{ApiError, ApiErrorCode},
+    error::{ApiError, ApiErrorCode},
+    probes::{live_routes, metrics_routes, probe_response},
 };
-use crate::{metrics::Metrics, threads::ThreadMonitor};
+use crate::{liveness::ThreadMonitor, metrics::Metrics};
 
 /// The routes of a gateway's admin listener.
 pub fn gateway_routes(seen: GatewayState) -> Router {
@@ -45,7 +45,7 @@ pub fn gateway_routes(seen: GatewayState) -> Router {
     Router::new()
         .route("/ready", get(ready))
         .merge(api::routes())
-        .merge(lease_oversight::routes())
+        .merge(leases::routes())
         .merge(page::gateway_routes())
         .with_state(seen)
         .merge(live_routes(threads))

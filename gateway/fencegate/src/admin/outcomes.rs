@@ -1,6 +1,6 @@
 //! Shows operations and executions with an unknown outcome, and lets an operator resolve them.
 
-pub mod guard_seen;
+pub mod state;
 
 use axum::{
     Extension, Json, Router,
@@ -8,19 +8,19 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use fencegate_guard::{RejectionStats, register::QuarantineScope};
+use fencegate_guard::{RejectionStats, admission::QuarantineScope};
 use fencegate_policies::{key::ResourceKey, token::Token};
 use serde::{Deserialize, Serialize};
 
-use self::guard_seen::{GuardState, quarantine_text, store_unavailable, unknown_operation};
-pub use self::guard_seen::{Kind, Open};
-use super::replies::{
+use self::state::{GuardState, quarantine_text, store_unavailable, unknown_operation};
+pub use self::state::{Kind, Open};
+use super::responses::{
     ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_started, operation_resolved,
 };
 use crate::admin::{
-    deed::AuditAction,
-    exposed::healthy_body,
-    input::{BodyBytes, PathParam, ResolvedAs, parse_body},
+    audit::AuditAction,
+    extract::{BodyBytes, PathParam, ResolvedAs, parse_body},
+    probes::healthy_body,
 };
 
 /// An operator's word on an operation.

@@ -3,14 +3,14 @@
 //!
 //! All text is escaped by the templates. Nothing is inline, so the content security policy needs no exception.
 
-mod doubts;
 mod forms;
-mod frame;
-mod marked_key;
-mod neighbours;
-mod one_key;
+mod guard_key_page;
+mod guard_page;
+mod key_page;
+mod layout;
 mod overview;
 mod parts;
+mod peers;
 mod plot;
 mod runbook;
 mod times;
@@ -25,16 +25,16 @@ use axum::{
 use tokio::task::spawn_blocking;
 
 use self::{
-    frame::{FlashMessage, Page, assets},
+    layout::{FlashMessage, Page, assets},
     overview::OverviewPage,
 };
-use crate::admin::{gateway_seen::GatewayState, outcomes::guard_seen::GuardState};
+use crate::admin::{outcomes::state::GuardState, state::GatewayState};
 
 pub(super) fn gateway_routes() -> Router<GatewayState> {
     Router::new()
         .route("/", get(overview))
-        .route("/locks", get(one_key::redirect_to_key))
-        .route("/locks/{key}", get(one_key::key_page))
+        .route("/locks", get(key_page::redirect_to_key))
+        .route("/locks/{key}", get(key_page::key_page))
         .route("/locks/{key}/break", post(forms::break_lock))
         .route("/operations/{reference}", get(forms::operation))
         .route("/operations/{reference}/resolve", post(forms::resolve))
@@ -43,9 +43,9 @@ pub(super) fn gateway_routes() -> Router<GatewayState> {
 }
 
 pub(super) fn guard_routes() -> Router<GuardState> {
-    doubts::routes()
-        .route("/keys", get(marked_key::redirect_to_key))
-        .route("/keys/{*key}", get(marked_key::guard_key_page))
+    guard_page::routes()
+        .route("/keys", get(guard_key_page::redirect_to_key))
+        .route("/keys/{*key}", get(guard_key_page::guard_key_page))
         .route("/runbook", get(runbook::runbook))
 }
 

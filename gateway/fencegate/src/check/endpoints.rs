@@ -3,17 +3,17 @@
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
+use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
 use fencegate_http::{
-    network::{Network, remote::ConnectTarget, sockets::Sockets},
-    upstream::{pool::alpn_protocols, speak::HTTP2, tls::UpstreamTls},
+    network::{Network, connect_target::ConnectTarget, sockets::Sockets},
+    upstream::{client_connection::HTTP2, pool::alpn_protocols, tls::UpstreamTls},
 };
-use fencegate_lock::meta::InstallationMeta;
+use fencegate_lock::installation::InstallationMeta;
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic, Severity},
+    diagnostics::{Code, Diagnostic, Severity},
     plan::{FencingLevel, Upstream, UpstreamProtocol, host_of},
 };
-use fencegate_process::{again, pem::not_after, said::error_chain};
+use fencegate_process::{command_hint, display::error_chain, pem::not_after};
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{
@@ -334,7 +334,7 @@ pub(super) fn check_guards(
                 "the guard at {address} compares tokens of installation {}, and ZooKeeper has {}",
                 announcement.ensemble, meta.uuid
             );
-            let show = again::command_line(again::CommandTarget::Gateway, "era show");
+            let show = command_hint::command_line(command_hint::CommandTarget::Gateway, "era show");
             let remedy = &format!("make its store for this installation: `{show}` prints how");
             findings.report_problem(&way, Code::NoGuard, message, remedy);
         }

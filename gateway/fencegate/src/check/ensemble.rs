@@ -3,31 +3,31 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use fencegate_lock::{
-    meta::InstallationMeta,
+    installation::InstallationMeta,
     session::{
+        client::{ZkClient, ZkConnector, ZkError},
         era::{self, ReadMetaError},
-        handshake::HandshakeOutcome,
-        link::{ZkClient, ZkConnector, ZkError},
         member::{MemberRecord, gateway_name},
         paths::Paths,
         servers::Servers,
+        tls_diagnosis::HandshakeOutcome,
         zookeeper::ZkSession,
     },
     state::TokenHistory,
 };
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic, Severity},
+    diagnostics::{Code, Diagnostic, Severity},
     plan::{GatewayPlan, ZooKeeperSettings},
 };
 use fencegate_process::{
-    again::{self, CommandTarget},
+    command_hint::{self, CommandTarget},
+    display::{HumanDuration, error_chain},
     pem,
-    said::{HumanDuration, error_chain},
 };
 use futures_util::future::{join_all, join3};
 use tokio::time::timeout;
 
-use super::{files, findings::FindingCollector, other_gateways, writers};
+use super::{acl, files, findings::FindingCollector, fleet};
 
 /// The time limit for a session, and again for all questions.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -208,7 +208,7 @@ async fn check_installation(
     link: &ZkSession,
 ) -> Option<Installation> {
     let paths = Paths::new(&gateway.zookeeper.root);
-    writers::check(findings, gateway, link, &paths).await;
+    acl::check(findings, gateway, link, &paths).await;
     let meta = match era::read(link, &paths).await {
         Ok(era) => era.meta,
         Err(unreadable) => {
@@ -217,7 +217,7 @@ async fn check_installation(
                 findings.report_problem(&["zookeeper"], Code::NotLetIn, error_chain(&unreadable), remedy);
                 return None;
             }
-            let init = again::command_line(CommandTarget::Gateway, "era init");
+            let init = command_hint::command_line(CommandTarget::Gateway, "era init");
             let (said, remedy) = match &unreadable {
                 ReadMetaError::Missing { path } => {
                     (format!("{path} does not exist"), format!("make it once: `{init}`"))
@@ -232,7 +232,7 @@ async fn check_installation(
     };
     findings.record("root", format!("{} has installation {}, era {}", paths.root(), meta.uuid, meta.era));
     if let Err(went_back) = memory.check_installation(&meta) {
-        let bump = again::command_line(CommandTarget::Gateway, "era bump");
+        let bump = command_hint::command_line(CommandTarget::Gateway, "era bump");
         let remedy = format!("follow *Restoring ZooKeeper* in the runbook: `{bump}` makes larger tokens");
         findings.report_problem(
             &["zookeeper", "root"],
@@ -244,7 +244,7 @@ async fn check_installation(
     let members = match read_members(link, &paths).await {
         Ok(members) => {
             check_other_gateways(findings, gateway, &members);
-            if let Err(fault) = other_gateways::check(findings, gateway, link, &paths).await {
+            if let Err(fault) = fleet::check(findings, gateway, link, &paths).await {
                 findings.record("members", format!("what they have published is not to be told: {fault}"));
             }
             members

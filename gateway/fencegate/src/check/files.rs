@@ -13,13 +13,13 @@ use fencegate_http::{
 };
 use fencegate_lock::state::{self, InstallationRecord};
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{
         AdminListener, BindAddress, LeasePlan, ListenerLimits, ListenerTls, LogSettings, PrincipalCredential,
-        body_memory,
+        buffer_limits,
     },
 };
-use fencegate_process::said::error_chain;
+use fencegate_process::display::error_chain;
 use rustix::fs::{Access, access};
 
 use super::findings::FindingCollector;
@@ -54,12 +54,12 @@ pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &L
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
             let MemoryAllowance { bytes, source: of } = memory_allowance();
-            if body_memory::max_body(bytes) < limits.max_body {
+            if buffer_limits::max_body(bytes) < limits.max_body {
                 let message = format!(
                     "a body that `max_body` lets come never finds room: it may have {} bytes, and one body takes at most {} \
                      of the memory that the {of} allows",
                     limits.max_body,
-                    body_memory::max_body(bytes)
+                    buffer_limits::max_body(bytes)
                 );
                 let remedy = "lower `max_body`, or give the process more memory";
                 findings.report_problem(&[way, &["max_body"]].concat(), Code::SmallMemory, message, remedy);

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     file::SourceMap,
 };
 use serde::Serialize;

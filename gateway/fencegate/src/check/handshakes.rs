@@ -10,18 +10,18 @@ use std::{
 
 use fencegate_http::{
     listen::certificates::examine,
-    network::{Network, remote::ConnectTarget, sockets::Sockets},
+    network::{Network, connect_target::ConnectTarget, sockets::Sockets},
     upstream::tls::UpstreamTls,
 };
 use fencegate_lock::session::member::MemberRecord;
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     host::CanonicalHost,
     plan::{
         self, ClientAuth, ClientCertificate, GatewayPlan, ListenerTls, PeerListener, PeerTls, TlsVersion,
     },
 };
-use fencegate_process::{pem, said::error_chain};
+use fencegate_process::{display::error_chain, pem};
 use futures_util::future::join_all;
 use rustls::{
     CertificateError,

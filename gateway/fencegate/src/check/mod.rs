@@ -2,29 +2,29 @@
 //!
 //! A check changes nothing: it opens and closes a session and connections, and reads files.
 
-mod checked;
+mod acl;
 mod endpoints;
 mod ensemble;
 mod files;
 mod findings;
+mod fleet;
 mod handshakes;
 mod online;
-mod other_gateways;
+mod outcome;
 mod report;
 mod services;
 mod store;
-mod writers;
 
 use std::io;
 
 use fencegate_policies::file::{self, FileKind, LoadedFile};
 
 pub use self::{
-    checked::CheckOutcome,
     findings::Finding,
+    outcome::CheckOutcome,
     report::{CheckReport, DiagnosticJson},
 };
-use crate::written::PolicyFile;
+use crate::policy_file::PolicyFile;
 
 /// How far to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

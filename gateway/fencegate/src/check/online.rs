@@ -5,10 +5,10 @@ use std::{io, path::PathBuf};
 use fencegate_guard::ticket::Verifier;
 use fencegate_lock::state::TokenHistory;
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic},
+    diagnostics::{Code, Diagnostic},
     plan::{FencingLevel, GatewayPlan, GuardPlan, StoreLocation, TicketVerification},
 };
-use fencegate_process::said::error_chain;
+use fencegate_process::display::error_chain;
 use futures_util::future::{join_all, join3, join4};
 use tokio::task::LocalSet;
 
@@ -19,8 +19,8 @@ use super::{
     services, store,
 };
 use crate::{
-    ticket_keys::{JwksFetcher, RefreshPolicy},
-    ticketing::TicketIssuer,
+    jwks_fetcher::{JwksFetcher, RefreshPolicy},
+    ticket_issuer::TicketIssuer,
 };
 
 /// The results.

@@ -1,12 +1,12 @@
 //! The findings in a form for programs. `policies/README.md` describes the fields, and none of them is ever removed.
 
 use fencegate_policies::{
-    diagnose::{Diagnostic, Severity},
+    diagnostics::{Diagnostic, Severity},
     file::FileKind,
 };
 use serde::Serialize;
 
-use super::{checked::CheckOutcome, findings::Finding};
+use super::{findings::Finding, outcome::CheckOutcome};
 
 #[derive(Debug, Serialize)]
 pub struct CheckReport<'c> {

@@ -3,9 +3,9 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_http::{network::remote::ConnectTarget, upstream::spot::spot};
+use fencegate_http::{network::connect_target::ConnectTarget, upstream::same_listener::spot};
 use fencegate_policies::{
-    diagnose::Code,
+    diagnostics::Code,
     plan::{AddressId, Plan, Upstream},
 };
 use futures_util::future::join_all;

@@ -7,14 +7,14 @@ use fencegate_guard::{
     store::StoreIdentity,
 };
 use fencegate_policies::{
-    diagnose::Code,
+    diagnostics::Code,
     plan::{self, StoreLocation},
 };
-use fencegate_process::{again, said::error_chain};
+use fencegate_process::{command_hint, display::error_chain};
 use tokio::time::timeout;
 
 use super::{files, findings::FindingCollector};
-use crate::database;
+use crate::store_config;
 
 /// The time limit for the database.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ fn parent_folder(file: &Path) -> &Path {
 
 async fn check_shared(findings: &FindingCollector, from: &plan::PostgresLocation) {
     let way = ["store", "postgres"];
-    let place = match database::load_store_config(from) {
+    let place = match store_config::load_store_config(from) {
         Ok(place) => place,
         Err(bad) => return files::report_unusable(findings, &way, &error_chain(&bad)),
     };
@@ -56,13 +56,15 @@ const REACH: &str = "start the database, or correct the address in `url_file`";
 fn remedy(unusable: &UnusableDatabaseError) -> String {
     match unusable {
         UnusableDatabaseError::Missing { .. } => {
-            let init =
-                again::command_line(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID");
+            let init = command_hint::command_line(
+                command_hint::CommandTarget::Guard,
+                "guard --init --floor E --ensemble UUID",
+            );
             format!("make the store once: `{init}`; `fencegate era show -c POLICY` prints both")
         }
         UnusableDatabaseError::Unfinished { from, .. } => {
-            let migrate = again::command_line(
-                again::CommandTarget::Guard,
+            let migrate = command_hint::command_line(
+                command_hint::CommandTarget::Guard,
                 &format!("guard migrate --from redb:{from} --to postgres"),
             );
             format!("end what was begun: `{migrate}`")

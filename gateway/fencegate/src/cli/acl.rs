@@ -2,12 +2,12 @@
 
 use clap::Subcommand;
 use fencegate_lock::session::{
-    applied::{AclReport, apply_acl},
-    link::{ZkClient, ZkError},
-    open_nodes::audit_acls,
+    acl_audit::audit_acls,
+    apply_acl::{AclReport, apply_acl},
+    client::{ZkClient, ZkError},
 };
 use fencegate_policies::plan;
-use fencegate_process::again::{self, CommandTarget};
+use fencegate_process::command_hint::{self, CommandTarget};
 use tracing::info;
 
 use super::{
@@ -72,7 +72,7 @@ fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
         let found = audit_acls(link, root, &meant).await;
         let found = found.map_err(|source| AclError::Look { root: root.to_owned(), source })?;
         if found.count > 0 {
-            let set = again::command_line(CommandTarget::Gateway, "acl set");
+            let set = command_hint::command_line(CommandTarget::Gateway, "acl set");
             return Err(AclError::OpenNodes(format!("{}\nTo close them: `{set}`", found.summary())));
         }
         let bound = if found.unfinished { ", the first ones of more," } else { "" };

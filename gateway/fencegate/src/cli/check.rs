@@ -7,10 +7,10 @@ use std::{
 
 use clap::Args;
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic, Severity},
+    diagnostics::{Code, Diagnostic, Severity},
     file::{self, FileKind},
 };
-use fencegate_process::again::{self, CommandTarget};
+use fencegate_process::command_hint::{self, CommandTarget};
 
 use super::{
     config,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     check::{self, CheckOutcome, CheckReport, Depth},
-    written::{PolicyFile, ReadPolicyError},
+    policy_file::{PolicyFile, ReadPolicyError},
 };
 
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
             FileKind::Gateway => CommandTarget::Gateway,
             FileKind::Guard => CommandTarget::Guard,
         };
-        again::set_command_arguments(of, [Path::new("-c"), named]);
+        command_hint::set_command_arguments(of, [Path::new("-c"), named]);
     }
     let reach = if arguments.online { Depth::Online } else { Depth::File };
     let checked = check::check(&file, reach).map_err(|error| report_error(&error))?;

@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 use fencegate_policies::plan::GatewayPlan;
-use fencegate_process::again::{self, CommandTarget};
+use fencegate_process::command_hint::{self, CommandTarget};
 
 use super::{exit::USAGE, out::print_error, policy};
 
@@ -52,7 +52,7 @@ pub(super) fn absolute_file(given: Option<&Path>, of: CommandTarget) -> Result<P
 /// The file to use. Printed commands name it again if the user named it.
 pub(super) fn resolve_file(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
-        again::set_command_arguments(of, [Path::new("-c"), given]);
+        command_hint::set_command_arguments(of, [Path::new("-c"), given]);
     }
     resolve_file_of_any_kind(given, of)
 }

@@ -6,8 +6,8 @@ use fencegate_policies::plan;
 use tokio::task::LocalSet;
 
 use fencegate_lock::session::{
+    client::{ZkClient, ZkConnector, ZkError},
     credentials::CredentialsError,
-    link::{ZkClient, ZkConnector, ZkError},
     paths::Paths,
     servers::Servers,
     zookeeper::ZkSession,

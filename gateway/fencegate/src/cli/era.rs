@@ -4,17 +4,17 @@ use std::path::Path;
 
 use clap::Subcommand;
 use fencegate_lock::{
-    meta::InstallationMeta,
+    installation::InstallationMeta,
     session::{
-        bump::{self, BumpEraError, BumpRequest},
+        client::ZkError,
         era::{self, EpochFloorError, InitOutcome, InitialEra, ReadMetaError},
-        link::ZkError,
+        era_bump::{self, BumpEraError, BumpRequest},
     },
     state::{self, InstallationRecord, StateDirError, TokenHistory},
 };
 use fencegate_policies::{plan, token::LARGEST_JUMP};
 use fencegate_process::{
-    again::{self, CommandTarget},
+    command_hint::{self, CommandTarget},
     randomness::{Guid, SystemRandomness},
 };
 use serde::Serialize;
@@ -83,12 +83,12 @@ pub(super) enum EraError {
     State(StateDirError),
     #[error(
         "{path} is there already: nothing was changed; for larger tokens: `{}`",
-        again::command_line(CommandTarget::Gateway, "era bump")
+        command_hint::command_line(CommandTarget::Gateway, "era bump")
     )]
     Found { path: String },
     #[error(
         "`{0}` is not the name of an installation: 32 hex digits, as `{show}` or a guard prints it",
-        show = again::command_line(CommandTarget::Gateway, "era show")
+        show = command_hint::command_line(CommandTarget::Gateway, "era show")
     )]
     NotAName(String),
     #[error("{0}")]
@@ -214,7 +214,7 @@ fn init(
         Some(highest) => InitialEra {
             uuid: parse_installation(installation)?.map(str::to_owned),
             era: 1,
-            base: bump::base_above(highest)?,
+            base: era_bump::base_above(highest)?,
         },
         None => InitialEra::default(),
     };
@@ -273,10 +273,10 @@ fn bump(
             round += 1;
             let era = era::read(link, paths).await?;
             let seen = state.baseline_for(asked.name.unwrap_or(&era.meta.uuid));
-            let next = bump::next_era(link, paths, &era, (seen.as_ref(), asked), &SystemRandomness).await;
+            let next = era_bump::next_era(link, paths, &era, (seen.as_ref(), asked), &SystemRandomness).await;
             let above = next.as_ref().map_or(0, |next| next.above);
             let bumped = match next {
-                Ok(next) => bump::bump(link, paths, &era, next.meta).await,
+                Ok(next) => era_bump::bump(link, paths, &era, next.meta).await,
                 Err(why) => Err(why),
             };
             match bumped {
@@ -322,7 +322,10 @@ impl EraReport {
             return text
                 + &format!(
                     "\nTo make larger tokens, once no gateway is registered:\n  {}",
-                    again::command_line(CommandTarget::Gateway, &format!("era bump --at-least {floor}"))
+                    command_hint::command_line(
+                        CommandTarget::Gateway,
+                        &format!("era bump --at-least {floor}")
+                    )
                 );
         }
         text + &format!(

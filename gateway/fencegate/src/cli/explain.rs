@@ -4,8 +4,8 @@ use std::{fs, io, process::ExitCode};
 
 use bytes::Bytes;
 use clap::Args;
-use fencegate_policies::diagnose::Code;
-use fencegate_process::again::CommandTarget;
+use fencegate_policies::diagnostics::Code;
+use fencegate_process::command_hint::CommandTarget;
 
 use super::{
     config::{self, ConfigArgs},

@@ -1,14 +1,14 @@
 //! `fencegate guard backup` and `guard restore`: copy the store of a guard to a file, and make a store from it.
 
-mod backup_verb;
-mod failure;
+mod args;
+mod error;
 mod make_backup;
+mod render;
 mod restore_backup;
-mod wording;
 
 use std::process::ExitCode;
 
-pub(super) use self::backup_verb::BackupCommand;
+pub(super) use self::args::BackupCommand;
 
 pub(super) fn run(verb: &BackupCommand) -> Result<(), ExitCode> {
     match verb {

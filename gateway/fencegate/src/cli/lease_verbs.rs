@@ -4,21 +4,21 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use fencegate_process::again::{self, shell_quote};
+use fencegate_process::command_hint::{self, shell_quote};
 use serde_json::json;
 
 use super::{
-    admin::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
-    columns::Table,
+    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     exit::USAGE,
     locks::format_millis,
     log::Format,
     out::{print_error, print_result},
+    table::Table,
 };
 use crate::{
     admin::{
-        documents::{encode, pluralize},
-        lease_oversight::{LeaseTold, LeasesTold},
+        leases::{LeaseTold, LeasesTold},
+        models::{encode, pluralize},
     },
     leases::lease_json::{HELD, WAITING},
 };
@@ -130,9 +130,11 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
             // So that the printed commands name the gateway in the same way.
             at.place.resolve(CommandTarget::Gateway)?;
             let (of, why) = (shell_quote(reference), shell_quote(why));
-            let show = again::command_line(CommandTarget::Gateway, &format!("lease show {of}"));
-            let break_it =
-                again::command_line(CommandTarget::Gateway, &format!("lease break {of} --yes --why {why}"));
+            let show = command_hint::command_line(CommandTarget::Gateway, &format!("lease show {of}"));
+            let break_it = command_hint::command_line(
+                CommandTarget::Gateway,
+                &format!("lease break {of} --yes --why {why}"),
+            );
             print_error(format_args!(
                 "error: FG0603: `lease break` takes a key from a client that may be at work. Look at the lease first:\n  \
                  {show}\nand if it is to be broken:\n  {break_it}"
@@ -186,7 +188,7 @@ fn list_text(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     if *more {
         let (last, of_key) = (&last.reference, key.map(|key| format!(" --key {}", shell_quote(key))));
         let of_key = of_key.unwrap_or_default();
-        let next = again::command_line(
+        let next = command_hint::command_line(
             CommandTarget::Gateway,
             &format!("lease list --after {last} --limit {limit}{of_key}"),
         );

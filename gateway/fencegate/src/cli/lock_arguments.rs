@@ -4,7 +4,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use super::{
     locks::LockCommand,
-    under_lock::{self, RunLockedArgs},
+    run_locked_args::{self, RunLockedArgs},
 };
 
 /// Either of the two. With optional groups of clap alone it would not be clear which one the user meant.
@@ -36,7 +36,7 @@ impl Args for LockArgs {
             .subcommand_negates_reqs(true)
             .subcommand_required(false)
             .arg_required_else_help(true)
-            .after_help(under_lock::CODES)
+            .after_help(run_locked_args::CODES)
     }
 
     fn augment_args_for_update(command: Command) -> Command {

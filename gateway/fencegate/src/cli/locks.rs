@@ -4,17 +4,17 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
-use fencegate_process::again::{self, shell_quote};
+use fencegate_process::command_hint::{self, shell_quote};
 use serde_json::{Value, json};
 
 use super::{
-    admin::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
-    columns::Table,
+    admin_client::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     exit::{RUNTIME, USAGE},
     log::Format,
     out::{print_error, print_result, print_text, report_error},
+    table::Table,
 };
-use crate::admin::documents::{Lock, LockDetail, Locks, encode, pluralize};
+use crate::admin::models::{Lock, LockDetail, Locks, encode, pluralize};
 
 #[derive(Debug, Args)]
 pub(super) struct LockListArgs {
@@ -108,8 +108,10 @@ pub(super) fn text(all: &Locks) -> String {
     let mut table = rows(locks).to_string();
     if *more {
         let last = locks.last().map(|lock| lock.key.as_str()).unwrap_or_default();
-        let next =
-            again::command_line(CommandTarget::Gateway, &format!("locks --after {}", shell_quote(last)));
+        let next = command_hint::command_line(
+            CommandTarget::Gateway,
+            &format!("locks --after {}", shell_quote(last)),
+        );
         table.push_str(&format!("\nThere are more: {next}"));
     }
     format!("{head}\n\n{table}")
@@ -164,7 +166,10 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
             // So that the printed commands name the gateway in the same way.
             place.resolve(CommandTarget::Gateway)?;
             let [show, break_it] = ["show", "break --yes"].map(|verb| {
-                again::command_line(CommandTarget::Gateway, &format!("lock {verb} {}", shell_quote(key)))
+                command_hint::command_line(
+                    CommandTarget::Gateway,
+                    &format!("lock {verb} {}", shell_quote(key)),
+                )
             });
             print_error(format_args!(
                 "error: FG0603: `lock break` gives the key of a holder that may be at work to the next one. Look at it \

@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt, fmt::writer::BoxMakeWriter, prelude::*};
 
-use fencegate_lock::session::granted;
+use fencegate_lock::session::negotiated_timeout;
 use fencegate_process::log_writer::queue_stderr;
 
 /// The format of the log, or of a verb's output.
@@ -66,5 +66,5 @@ pub(super) fn start(format: Format, loudness: Verbosity) {
         Format::Text => lines.boxed(),
         Format::Json => lines.json().boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(filter)).with(granted::layer()).init();
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(negotiated_timeout::layer()).init();
 }

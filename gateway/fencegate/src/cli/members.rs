@@ -3,17 +3,17 @@
 use std::{collections::BTreeMap, process::ExitCode};
 
 use clap::Args;
-use fencegate_lock::tenures::question::RegisteredGateway;
+use fencegate_lock::manager::admin_query::RegisteredGateway;
 
 use super::{
-    admin::{AdminTargetArgs, CommandTarget, with_client},
-    columns::Table,
+    admin_client::{AdminTargetArgs, CommandTarget, with_client},
     locks::format_millis,
     log::Format,
     out::print_result,
-    when::format_since,
+    table::Table,
+    times::format_since,
 };
-use crate::admin::documents::{Members, pluralize};
+use crate::admin::models::{Members, pluralize};
 
 #[derive(Debug, Args)]
 pub(super) struct MembersArgs {

@@ -11,21 +11,23 @@ use std::{
 use clap::{Args, ValueEnum};
 use fencegate_guard::{
     GuardConfig,
-    moving::{MigrationError, MigrationMode, MigrationReport, MigrationState, StoreCounts, StoreMigration},
+    migration::{
+        MigrationError, MigrationMode, MigrationReport, MigrationState, StoreCounts, StoreMigration,
+    },
 };
 use fencegate_policies::plan::StoreLocation;
-use fencegate_process::{randomness::SystemRandomness, said::HumanDuration};
+use fencegate_process::{display::HumanDuration, randomness::SystemRandomness};
 use serde::Serialize;
 
 use super::{
-    admin::CommandTarget,
+    admin_client::CommandTarget,
     config,
     exit::USAGE,
     log::Format,
     out::{print_error, print_result},
     policy,
 };
-use crate::database::{self, StoreConfigError};
+use crate::store_config::{self, StoreConfigError};
 
 #[derive(Debug, Args)]
 pub(super) struct MigrateGuardArgs {
@@ -114,7 +116,7 @@ pub(super) fn run(asked: &MigrateGuardArgs) -> Result<(), ExitCode> {
         ));
         return Err(ExitCode::from(USAGE));
     };
-    print_result(migrate(asked, GuardConfig::from_plan(&plan), || database::load_store_config(from)))
+    print_result(migrate(asked, GuardConfig::from_plan(&plan), || store_config::load_store_config(from)))
 }
 
 /// Moves the store and returns the text to print.

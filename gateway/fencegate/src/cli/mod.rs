@@ -1,9 +1,8 @@
 //! The command line: the verbs of the one binary, and its exit codes.
 
 mod acl;
-mod admin;
+mod admin_client;
 mod check;
-mod columns;
 mod config;
 mod ensemble;
 mod era;
@@ -13,7 +12,7 @@ mod guard_backups;
 mod keys;
 mod lease_verbs;
 mod lock_arguments;
-mod lock_way;
+mod lock_source_args;
 mod locks;
 mod log;
 mod members;
@@ -27,10 +26,11 @@ mod ready;
 mod reload;
 mod run;
 mod run_guard;
+mod run_locked_args;
+mod table;
+mod times;
 mod top;
-mod under_lock;
 mod verify;
-mod when;
 
 use std::{env, process::ExitCode};
 
@@ -38,12 +38,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 use fencegate_process::log_writer::flush_stderr;
 
 use self::{
-    admin::CommandTarget,
+    admin_client::CommandTarget,
     lock_arguments::LockArgs,
     log::{Format, Verbosity},
     out::{print_result, print_text, report_error},
 };
-use crate::{charge::played, demo};
+use crate::{demo, run_locked::reexec};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
@@ -103,7 +103,7 @@ enum Command {
     #[command(subcommand)]
     Lease(lease_verbs::LeaseAdminCommand),
     /// Run a command as the elected leader: wait until elected, and end the command when the lead is lost.
-    Elect(Box<under_lock::ElectArgs>),
+    Elect(Box<run_locked_args::ElectArgs>),
     /// Show the list of `locks` as a table that renews itself, with the keys that are waited for longest.
     Top(top::TopArgs),
     /// Have a running gateway end in order, as SIGTERM does.
@@ -151,7 +151,7 @@ enum Command {
 
 /// Runs the verb of the command line. Returns one of [`exit::CODES`].
 pub fn run() -> ExitCode {
-    if let Some(played) = played::run_if_reexecuted(env::args_os()) {
+    if let Some(played) = reexec::run_if_reexecuted(env::args_os()) {
         return played;
     }
     let arguments = Cli::try_parse().unwrap_or_else(|mistake| exit::exit_with_usage(&mistake));

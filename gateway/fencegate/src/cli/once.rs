@@ -3,20 +3,20 @@
 
 use clap::{Args, Subcommand};
 use fencegate_lock::{
-    once::unresolved::{self, UnresolvedOperation},
+    idempotency::unresolved::{self, UnresolvedOperation},
     session::era::{self, ReadMetaError},
 };
 use fencegate_policies::{key::join_keys, plan};
-use fencegate_process::again::{self, CommandTarget};
+use fencegate_process::command_hint::{self, CommandTarget};
 use serde_json::{Value, json};
 
 use super::{
     config::ConfigArgs,
     ensemble::{self, ConnectZooKeeperError},
     log::Format,
-    when::format_since,
+    times::format_since,
 };
-use crate::admin::input::ResolvedAs;
+use crate::admin::extract::ResolvedAs;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum OnceCommand {
@@ -145,7 +145,10 @@ fn describe(open: &UnresolvedOperation) -> String {
     } else {
         line("to do", "find out from the upstream's own records whether it was done; then one of".into());
         let resolve = |outcome: &str| {
-            again::command_line(CommandTarget::Gateway, &format!("once resolve {reference} --as {outcome}"))
+            command_hint::command_line(
+                CommandTarget::Gateway,
+                &format!("once resolve {reference} --as {outcome}"),
+            )
         };
         line("", format!("{}   # repeats are told so", resolve("done")));
         line("", format!("{}   # a repeat runs it", resolve("not-done")));

@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use fencegate_process::{log_writer::write_stderr, said::error_chain};
+use fencegate_process::{display::error_chain, log_writer::write_stderr};
 use tracing::error;
 
 use super::exit::{RUNTIME, UNWRITTEN};

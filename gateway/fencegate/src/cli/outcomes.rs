@@ -1,10 +1,10 @@
 //! Lets an operator list and resolve requests whose outcome is unknown, at a running guard.
 
+mod args;
 mod guard_client;
-mod text;
-mod verb;
+mod render;
 
 pub(super) use self::{
+    args::{OutcomesCommand, RunningGuardArgs},
     guard_client::run as ask,
-    verb::{OutcomesCommand, RunningGuardArgs},
 };

@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use fencegate_policies::{
-    diagnose::{Diagnostic, Severity},
+    diagnostics::{Diagnostic, Severity},
     file::{self, Environment, LoadedFile},
     plan::{GatewayPlan, GuardPlan},
 };
@@ -14,7 +14,7 @@ use super::{
     log::{self, Format},
     out::print_error,
 };
-use crate::written::{PolicyFile, ReadPolicyError};
+use crate::policy_file::{PolicyFile, ReadPolicyError};
 
 /// Whether warnings are shown beside errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

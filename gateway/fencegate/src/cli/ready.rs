@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::{
-    admin::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
+    admin_client::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     exit::{RUNTIME, UNREACHABLE},
     log::Format,
     out::{print_text, report_error},

@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fencegate_policies::difference::Difference;
+use fencegate_policies::diff::Difference;
 use serde_json::json;
 
 use super::{
-    admin::{AdminTargetArgs, CommandTarget, with_client},
+    admin_client::{AdminTargetArgs, CommandTarget, with_client},
     exit::{CONFIGURATION, FAILED},
     log::Format,
     out::{print_text, report_error},
 };
-use crate::{admin::command::ReloadReport, agreement::FleetReport, metrics::Reloaded};
+use crate::{admin::command::ReloadReport, metrics::Reloaded, plan_compat::FleetReport};
 
 #[derive(Debug, Args)]
 pub(super) struct ReloadArgs {

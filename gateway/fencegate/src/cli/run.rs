@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fencegate_process::again::CommandTarget;
+use fencegate_process::command_hint::CommandTarget;
 
 use super::{
     config::{self, ConfigArgs},
     out::log_error,
     policy,
 };
-use crate::serve::{gatekeeping, staff::default_workers};
+use crate::serve::{gateway_process, worker_pool::default_workers};
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -35,6 +35,6 @@ pub(super) fn run(arguments: RunArgs) -> Result<(), ExitCode> {
     let file = config::absolute_file(config.config.as_deref(), CommandTarget::Gateway)?;
     let plan = policy::read(&file)?;
     let workers = workers.unwrap_or_else(default_workers);
-    let options = gatekeeping::GatewayOptions { file, watch, init, beside, workers };
-    gatekeeping::run(plan, options).map_err(|trouble| log_error(&trouble))
+    let options = gateway_process::GatewayOptions { file, watch, init, beside, workers };
+    gateway_process::run(plan, options).map_err(|trouble| log_error(&trouble))
 }

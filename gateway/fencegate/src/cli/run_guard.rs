@@ -5,13 +5,13 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand, value_parser};
 
 use super::{
-    admin::CommandTarget,
+    admin_client::CommandTarget,
     config, guard_backups,
     migrate_guard::{self, MigrateGuardArgs},
     out::{log_error, print_result},
     outcomes, policy, ready,
 };
-use crate::serve::{guarding, staff::default_workers};
+use crate::serve::{guard_process, worker_pool::default_workers};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -59,8 +59,8 @@ pub(super) fn run(arguments: GuardArgs) -> Result<(), ExitCode> {
     let Some(verb) = verb else {
         let plan = policy::read_guard(&config::absolute_file(policy.as_deref(), CommandTarget::Guard)?)?;
         let workers = workers.unwrap_or_else(default_workers);
-        let init = floor.zip(ensemble).map(|(floor, ensemble)| guarding::StoreInit { floor, ensemble });
-        return guarding::run(&plan, &guarding::GuardOptions { init, workers })
+        let init = floor.zip(ensemble).map(|(floor, ensemble)| guard_process::StoreInit { floor, ensemble });
+        return guard_process::run(&plan, &guard_process::GuardOptions { init, workers })
             .map_err(|trouble| log_error(&trouble));
     };
     match verb {

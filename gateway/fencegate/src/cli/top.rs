@@ -18,12 +18,12 @@ use ratatui::{
 use serde_json::Value;
 
 use super::{
-    admin::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
-    columns::Table,
+    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     locks::{self, format_millis},
     out::{print_text, report_error},
+    table::Table,
 };
-use crate::admin::documents::{Contention, Locks};
+use crate::admin::models::{Contention, Locks};
 
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {

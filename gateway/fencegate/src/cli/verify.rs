@@ -13,12 +13,12 @@ use super::{
 };
 use crate::verify::{
     self, KeyForm, VerifyError, cases,
+    connection::Instance,
     effects::{EffectSelector, EffectSource},
     report::{CaseReport, ResultCounts, json, junit, text},
     service::{DeadlineSupport, FieldNameForm, KeysPerRequest, Probe, Service, Sharing},
-    socket::Instance,
-    stamp::{ComparedField, TokenFields},
     template::Template,
+    token_headers::{ComparedField, TokenFields},
 };
 
 /// What `--help` ends with.
@@ -308,7 +308,7 @@ fn instances(arguments: &VerifyArgs) -> Result<Vec<Instance>, String> {
         arguments.service.iter().any(|url| url.starts_with("https://")).then(|| UpstreamTls::open(&tls));
     let secured = secured
         .transpose()
-        .map_err(|bad| format!("speak TLS: {}", fencegate_process::said::error_chain(&bad)))?;
+        .map_err(|bad| format!("speak TLS: {}", fencegate_process::display::error_chain(&bad)))?;
     let secured = Arc::new(secured.unwrap_or_else(UpstreamTls::trusting_none));
     let parsed = arguments.service.iter().map(|url| Instance::parse(url, || secured.clone()));
     parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::payer::{PaymentOutcome, PaymentResult};
+use super::clients::{PaymentOutcome, PaymentResult};
 
 /// One execution in the ledger's record.
 #[derive(Debug, Clone, Deserialize)]
@@ -164,7 +164,7 @@ fn expected_balance(account: &str, receipts: &[PaymentResult], effective: &[&Exe
 
 #[cfg(test)]
 mod tests {
-    use super::super::payer::Payment;
+    use super::super::clients::Payment;
     use super::*;
 
     fn execution(sequence: i64, operation: &str, token: &str, times: (i64, i64)) -> Execution {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{
     child::{ChildProcess, Signal},
-    not_played::DemoError,
+    error::DemoError,
     options::DemoLevel,
     policy,
     zookeeper::{PrivateZooKeeper, ZooKeeperConfig},

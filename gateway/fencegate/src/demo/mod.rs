@@ -1,22 +1,22 @@
 //! Plays the accident that fencing is for, on one machine, with a real ZooKeeper and real processes.
 //!
-//! Begin with [`scenario`], the story. [`cluster`] has its processes, [`payer`] its clients, and [`audit`] compares
+//! Begin with [`scenario`], the story. [`cluster`] has its processes, [`clients`] its clients, and [`audit`] compares
 //! claims with facts at the end. [`report`] tells the story, and [`side_by_side`] plays it at each level. Tests use
 //! [`child`], [`zookeeper`] and [`relay`] as well.
 
 mod audit;
 pub mod child;
+mod clients;
 mod cluster;
-mod interviews;
-mod late;
-mod not_played;
+mod error;
+mod late_write;
 mod options;
-mod payer;
 mod policy;
 pub mod relay;
 mod report;
 mod scenario;
 mod side_by_side;
+mod status_queries;
 pub mod zookeeper;
 
 use std::{io, process::ExitCode};
@@ -28,7 +28,7 @@ use self::{
     report::{DemoReporter, DemoSummary},
 };
 pub use self::{
-    not_played::DemoError,
+    error::DemoError,
     options::{DemoLevel, DemoOptions, ReportFormat},
 };
 

@@ -11,10 +11,10 @@ use fencegate_policies::token::Token;
 
 use super::{
     audit::{AccountStatement, Audit},
+    clients::{PaymentOutcome, PaymentResult},
     cluster::Cluster,
-    late::LateWriteOutcome,
+    late_write::LateWriteOutcome,
     options::{DemoLevel, ReportFormat},
-    payer::{PaymentOutcome, PaymentResult},
 };
 
 /// Tells the story while it happens.

@@ -5,15 +5,15 @@ use tokio::time::{Instant, timeout};
 use super::{
     audit::{AccountStatement, Audit, Balances, sample_of_tokens},
     child::Signal,
+    clients::{ClientPool, Payment, PaymentOutcome, PaymentResult, attempt, pay},
     cluster::Cluster,
-    late::{TokenChecker, find_late_write},
-    not_played::DemoError,
+    error::DemoError,
+    late_write::{TokenChecker, find_late_write},
     options::DemoLevel,
-    payer::{ClientPool, Payment, PaymentOutcome, PaymentResult, attempt, pay},
     policy,
     report::{DemoReporter, DemoSummary},
 };
-use crate::demo::interviews::{SOON, executions, get, sessions_lost, wait_for_disconnect, wait_ready};
+use crate::demo::status_queries::{SOON, executions, get, sessions_lost, wait_for_disconnect, wait_ready};
 use crate::json_client::JsonClient;
 
 /// The account with the accident.

@@ -2,7 +2,7 @@
 
 use super::{
     cluster::Cluster,
-    not_played::DemoError,
+    error::DemoError,
     options::DemoLevel,
     report::{DemoReporter, DemoSummary, format_money},
     scenario,

@@ -1,10 +1,10 @@
 //! Says what would become of a request, without sending it: walks it through the deciding steps of the gateway, with
 //! nothing behind them.
 
-mod explained;
+mod explanation;
+mod render;
+mod request_diff;
 mod sample;
-mod sent;
-mod text;
 
 use std::{
     cell::RefCell,
@@ -17,9 +17,9 @@ use std::{
 use fencegate_http::{
     body::{Body, Reply},
     buffered::Budget,
-    peer::ConnectionInfo,
-    share::ClientQuotas,
-    upstream::fleet::Upstreams,
+    client_quota::ClientQuotas,
+    connection_info::ConnectionInfo,
+    upstream::endpoint_set::Upstreams,
 };
 use fencegate_lock::session::paths::Paths;
 use fencegate_policies::{
@@ -34,23 +34,23 @@ use hyper::Request;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
-    explained::{
+    explanation::{
         Explanation, HeldKey, HoldExplanation, LockExplanation, Operation, RefusalInfo, UpstreamInfo,
     },
+    request_diff::UpstreamRequestDiff,
     sample::{ParseSampleError, SampleRequest, default_host},
-    sent::UpstreamRequestDiff,
 };
 use crate::{
-    edition::ActiveConfig,
-    front::RawRequest,
-    hop_name::ViaName,
-    in_flight::ConcurrencyLimit,
+    active_config::ActiveConfig,
+    concurrency_limit::ConcurrencyLimit,
+    frontend::RawRequest,
+    handler::Handler,
     metrics::{Metrics, WorkerMetrics},
-    notes::RequestContext,
+    pipeline::{self, PipelineDeps},
     refusal::Refusal,
-    stack::{self, PipelineDeps},
-    step::Handler,
+    request_context::RequestContext,
     steps::{fence, key::KeyedRequest, limit::ClientLimit, route::RoutingTable, upgrade::OfferedProtocols},
+    via::ViaName,
 };
 
 /// What would become of the request. No side effects: nothing is connected to, nothing is written.
@@ -118,7 +118,7 @@ fn trace_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<Tr
         PipelineDeps { in_flight, per_client, hop, budget, callers, leases, pass, plan: plan_asked, running };
     let kerb = RecordingHandler::default();
     let edition = ActiveConfig::initial(plan.clone(), Upstreams::for_display(&plan, all.endpoints()));
-    let steps = stack::routing_pipeline(parts, RoutingTable::new(edition, metrics), kerb.clone());
+    let steps = pipeline::routing_pipeline(parts, RoutingTable::new(edition, metrics), kerb.clone());
     let notes = Rc::<RequestContext>::default();
     let arrived =
         RawRequest { http: Box::new(request), notes: notes.clone(), peer: Rc::new(unconnected_peer()) };
@@ -139,7 +139,7 @@ fn upstream_info(upstream: &Upstream) -> UpstreamInfo {
         name: upstream.name.to_string(),
         endpoints: upstream.endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
         fencing: upstream.fencing.as_str(),
-        delay: upstream.fencing.delay().map(text::format_duration),
+        delay: upstream.fencing.delay().map(render::format_duration),
     }
 }
 
@@ -159,7 +159,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
             .then(|| fence.placing.layout().as_str()),
         permits: fence.permits().map(Permits::count),
         mode: fenced.mode.as_str(),
-        wait: text::format_duration(fence::max_wait(keyed, fence)),
+        wait: render::format_duration(fence::max_wait(keyed, fence)),
         locked_status: fence.locked_status,
         queue: fence.queue,
         client_share: fence.client_share,
@@ -168,7 +168,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
         forward: is_forwarded(gateway, keyed, fence).then_some("holder"),
         upload_timeout: match fence.large_bodies {
             LargeBodyPolicy::Refuse => None,
-            LargeBodyPolicy::Stream { within } => Some(text::format_duration(within)),
+            LargeBodyPolicy::Stream { within } => Some(render::format_duration(within)),
         },
         enforce: match fence.enforce {
             Enforcement::Refuse => "refuse",
@@ -193,10 +193,10 @@ fn hold_mode(fence: &Fence) -> HoldExplanation {
     match fence.hold {
         Hold::Strict => HoldExplanation::Strict,
         Hold::Cached(CachedHold { linger, max_local, max_hold, max_tenure }) => HoldExplanation::Cached {
-            linger: text::format_duration(linger),
+            linger: render::format_duration(linger),
             max_local,
-            max_hold: text::format_duration(max_hold),
-            max_tenure: text::format_duration(max_tenure),
+            max_hold: render::format_duration(max_hold),
+            max_tenure: render::format_duration(max_tenure),
         },
     }
 }
@@ -215,7 +215,7 @@ fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Oper
         name: named.name.clone(),
         principal: named.principal.clone(),
         store,
-        keep: text::format_duration(once.keep),
+        keep: render::format_duration(once.keep),
         reference: hashed.id.reference(),
         path,
     })

@@ -8,7 +8,7 @@ use hyper::{
     header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 
-use super::explained::RefusalInfo;
+use super::explanation::RefusalInfo;
 
 /// A request that is explained and not sent.
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::tenures::{
-    ahead::WaitProgress, chain::CallbackError, leased_lock::LeasedLock, tenure::GrantGuard,
+use fencegate_lock::manager::{
+    call_chain::CallbackError, grant_guard::GrantGuard, leased_lock::LeasedLock, wait_progress::WaitProgress,
 };
 use fencegate_policies::{
     key::ResourceKey,
@@ -19,11 +19,11 @@ use tokio::sync::watch;
 
 use super::{
     id::LeaseId,
-    life::{LeaseStage, LeaseState},
+    state::{LeaseStage, LeaseState},
 };
-use crate::edition::RequestToken;
+use crate::active_config::RequestToken;
 
-pub use super::life::EndReason;
+pub use super::state::EndReason;
 
 /// A lease of this gateway. Who has it in hand may ask it everything; who may do that is asked elsewhere.
 pub struct Lease {

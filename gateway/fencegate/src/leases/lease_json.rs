@@ -11,10 +11,10 @@ use fencegate_policies::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    holdings::LeaseTable,
     lease::{EndReason, Lease, LeaseSnapshot, StageSnapshot},
+    lease_table::LeaseTable,
 };
-use crate::ticketing::TicketIssuer;
+use crate::ticket_issuer::TicketIssuer;
 
 /// `POST /.fencegate/v1/leases`.
 #[derive(Debug, Deserialize)]

@@ -1,23 +1,23 @@
 //! Locks that clients hold themselves, for work that is no request: leases, and elections, which are leases of one key.
 //!
-//! [`holdings`] has all of them, each a [`lease`] with an [`id`] and a [`life`]; [`taker`] takes their locks, and asks
-//! other gateways, as it is given each [`task`]. [`locked_alike`] knows whether all others take the same locks. [`authority`] knows who may ask, [`operated`] is what operators
-//! have done, [`interface`] is what is asked over HTTP, in the JSON of
+//! [`lease_table`] has all of them, each a [`lease`] with an [`id`] and a [`state`]; [`lease_worker`] takes their locks, and asks
+//! other gateways, as it is given each [`command`]. [`compat`] knows whether all others take the same locks. [`auth`] knows who may ask, [`admin_actions`] is what operators
+//! have done, [`api`] is what is asked over HTTP, in the JSON of
 //! [`lease_json`]. Requests under a lease are a matter of [`crate::steps::fence`].
 
-pub mod authority;
-mod far_question;
-pub mod followed;
-pub mod holdings;
+pub mod admin_actions;
+pub mod api;
+pub mod auth;
+mod command;
+mod compat;
+pub mod election_watch;
 pub mod id;
-pub mod interface;
 pub mod lease;
 pub mod lease_json;
-mod life;
-mod locked_alike;
-pub mod operated;
-pub mod taker;
-mod task;
+pub mod lease_table;
+pub mod lease_worker;
+mod peer_client;
+mod state;
 
 use std::rc::Rc;
 
@@ -32,7 +32,7 @@ pub enum PresentedLease {
 }
 
 pub use self::{
-    authority::LeaseAuth,
-    holdings::{LeaseSettings, LeaseTable, turning::ConfigSwitchGuard},
-    interface::setting::{LeaseApi, LeaseCaller, PREFIX},
+    api::context::{LeaseApi, LeaseCaller, PREFIX},
+    auth::LeaseAuth,
+    lease_table::{LeaseSettings, LeaseTable, config_switch::ConfigSwitchGuard},
 };

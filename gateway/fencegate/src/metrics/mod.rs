@@ -1,25 +1,25 @@
 //! The metrics of requests, routes and upstreams, under the names that dashboards and alerts use. Locks, guards and
-//! connections have metrics in their own crates; [`all`] brings all of them together.
+//! connections have metrics in their own crates; [`registry`] brings all of them together.
 //!
-//! Labels come from the configuration or from enums, never from a request, so traffic cannot make series. [`hot`]
+//! Labels come from the configuration or from enums, never from a request, so traffic cannot make series. [`hot_keys`]
 //! knows single keys, and is no metric family.
 
-mod all;
-pub mod hot;
-mod lease_counts;
+pub mod hot_keys;
+mod labels;
+mod leases;
+mod oldest_waiter;
 mod plans;
+mod registry;
 mod requests;
 mod route;
 mod upstreams;
-mod waits;
-mod words;
 mod worker;
 
 pub use self::{
-    all::Metrics,
-    lease_counts::{END_REASONS, LeaseMetrics},
+    labels::{AcquireLabel, ForwardLabel, Reloaded},
+    leases::{END_REASONS, LeaseMetrics},
+    oldest_waiter::WaiterGuard,
+    registry::Metrics,
     route::{HoldTimer, RouteMetrics},
-    waits::WaiterGuard,
-    words::{AcquireLabel, ForwardLabel, Reloaded},
     worker::WorkerMetrics,
 };

@@ -1,10 +1,10 @@
 //! Metrics of the plan in force, and of reloads.
 
 use fencegate_policies::plan::GatewayPlan;
-use fencegate_process::families::MetricRegistry;
+use fencegate_process::registry::MetricRegistry;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
-use super::words::Reloaded;
+use super::labels::Reloaded;
 
 /// The families of the plan.
 pub(super) struct PlanFamilies {

@@ -7,15 +7,15 @@ use std::{
 
 use fencegate_policies::plan::{FencingLevel, ForwardPolicy, GatewayPlan};
 use fencegate_process::{
-    families::{LONG, MetricRegistry, SHORT},
+    histogram::HistogramSummary,
+    registry::{LONG, MetricRegistry, SHORT},
     sharded::Sharded,
-    spread::HistogramSummary,
 };
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use super::{
-    waits::RouteWaiters,
-    words::{ForwardLabel, acquire_labels},
+    labels::{ForwardLabel, acquire_labels},
+    oldest_waiter::RouteWaiters,
 };
 use crate::refusal::Reason;
 

@@ -8,14 +8,14 @@ use std::{
 };
 
 use fencegate_policies::plan::Mode;
-use fencegate_process::counted::GaugeGuard;
+use fencegate_process::gauge_guard::GaugeGuard;
 use hyper::StatusCode;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::{
+    labels::{AcquireLabel, ForwardLabel, MODES, status_class},
+    oldest_waiter::{RouteWaiters, WaiterGuard},
     requests::RequestFamilies,
-    waits::{RouteWaiters, WaiterGuard},
-    words::{AcquireLabel, ForwardLabel, MODES, status_class},
 };
 use crate::refusal::Reason;
 

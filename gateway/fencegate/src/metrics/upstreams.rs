@@ -2,12 +2,12 @@
 
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{
-    families::{MetricRegistry, SHORT},
+    registry::{MetricRegistry, SHORT},
     sharded::Sharded,
 };
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts};
 
-use super::words::UPSTREAM_ERRORS;
+use super::labels::UPSTREAM_ERRORS;
 
 /// The families by upstream.
 pub(super) struct UpstreamFamilies {

@@ -7,8 +7,8 @@ use fencegate_policies::plan::{Plan, Route, RouteId};
 use hyper::StatusCode;
 use prometheus::Histogram;
 
-use super::{all::Metrics, route::RouteMetrics, words::status_class};
-use crate::{refusal::Reason, shown_clock::ClockOffset};
+use super::{labels::status_class, registry::Metrics, route::RouteMetrics};
+use crate::{clock_header::ClockOffset, refusal::Reason};
 
 /// The label of requests without a route.
 const UNROUTED: &str = "none";

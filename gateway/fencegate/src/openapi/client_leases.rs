@@ -3,9 +3,9 @@
 use super::described::{ApiDocument, PathOperation};
 use crate::{
     leases::{
-        interface::{
-            oversight::{BrokenLease, RevokedLease},
-            watching::WatchQuery,
+        api::{
+            admin::{BrokenLease, RevokedLease},
+            watch::WatchQuery,
         },
         lease_json::{
             ElectionDocument, KeyDocument, LeaseDocument, LeaseList, LeaseRequest, Renewal, Revocation,

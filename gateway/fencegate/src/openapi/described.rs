@@ -17,7 +17,7 @@ use utoipa::{
 };
 
 use crate::{
-    admin::fault::{ApiErrorBody, ApiErrorCode},
+    admin::error::{ApiErrorBody, ApiErrorCode},
     refusal::{Problem, Reason, Refusal},
 };
 

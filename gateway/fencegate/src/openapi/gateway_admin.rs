@@ -3,13 +3,13 @@
 use super::described::ApiDocument;
 use crate::admin::{
     api::{HotKeyQuery, LockListQuery, ReloadQuery, ResolveAtGateway},
-    breaking::Breaking,
+    break_lock::Breaking,
     command::ReloadReport,
-    documents::{BrokenLock, Contention, LockDetail, Locks, Members, Operations},
-    effective::Effective,
-    fault::ApiErrorCode,
-    lease_oversight::{AskingBack, BreakingLease, LeaseListQuery, LeaseTold, LeasesTold},
-    replies::{DrainBegun, ResolvedOperation},
+    config_dump::Effective,
+    error::ApiErrorCode,
+    leases::{AskingBack, BreakingLease, LeaseListQuery, LeaseTold, LeasesTold},
+    models::{BrokenLock, Contention, LockDetail, Locks, Members, Operations},
+    responses::{DrainBegun, ResolvedOperation},
 };
 
 const DESCRIPTION: &str = "What the admin listener of a gateway tells and does. `gateway/API.md` describes it for people: who gets in, \

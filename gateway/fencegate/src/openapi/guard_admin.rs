@@ -1,14 +1,14 @@
 //! The operations of a guard: those for operators on its admin listener, and the one for gateways on its public
 //! listener.
 
-use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
+use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
 
 use super::described::ApiDocument;
 use crate::{
     admin::{
-        fault::ApiErrorCode,
+        error::ApiErrorCode,
         outcomes::{Doubtful, Forgotten, KnownKey, ResolveAtGuard, StaleRefusals},
-        replies::{DrainBegun, ResolvedOperation},
+        responses::{DrainBegun, ResolvedOperation},
     },
     refusal::Problem,
 };

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
-use fencegate_guard::announce::ANNOUNCEMENT;
+use fencegate_guard::identity::ANNOUNCEMENT;
 use serde_json::Value;
 
 use super::*;
@@ -53,12 +53,12 @@ fn described(document: &str) -> BTreeSet<(String, String)> {
 
 #[test]
 fn every_path_that_programs_are_answered_is_described_and_no_other() {
-    let both = include_str!("../admin/exposed.rs");
+    let both = include_str!("../admin/probes.rs");
     let of_admin = [
         both,
         include_str!("../admin/mod.rs"),
         include_str!("../admin/api.rs"),
-        include_str!("../admin/lease_oversight.rs"),
+        include_str!("../admin/leases.rs"),
     ];
     let gateways = routed(&of_admin);
     assert!(gateways.len() > 10, "{gateways:?}");
@@ -67,7 +67,7 @@ fn every_path_that_programs_are_answered_is_described_and_no_other() {
     let mut guards = routed(&sources);
     guards.insert((ANNOUNCEMENT.to_owned(), "get".to_owned()));
     assert_eq!(described(&guard()), guards);
-    let of_leases = routed(&[include_str!("../leases/interface.rs")]);
+    let of_leases = routed(&[include_str!("../leases/api.rs")]);
     let of_leases = of_leases.into_iter().map(|(path, method)| (format!("/.fencegate/v1{path}"), method));
     assert_eq!(described(&leases()), of_leases.collect());
 }

@@ -1,16 +1,16 @@
 //! The table of reasons: why the gateway answers a request itself, or why it does not know the outcome.
 
-use fencegate_guard::refused as guard;
-use fencegate_http::{listen::responder, upstream::pool::ConnectError};
+use fencegate_guard::error as guard;
+use fencegate_http::{listen::handler, upstream::pool::ConnectError};
 use fencegate_lock::{
-    once::denied as once,
-    tenures::{chain::CallbackError, keeper},
+    idempotency::error as once,
+    manager::{call_chain::CallbackError, lock_manager},
 };
 use fencegate_policies::key::KeyError;
 use hyper::StatusCode;
 
-use super::below::SourceError::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
-use crate::trust::GuardIdentityError;
+use super::source::SourceError::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
+use crate::guard_identity::GuardIdentityError;
 
 /// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
 /// `Fencing-Outcome` say it in the same words.
@@ -126,7 +126,7 @@ reasons! {
         IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
             [Name(KeyError::Missing { .. })];
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
-            [Listener(responder::RequestRejection::Malformed(_))];
+            [Listener(handler::RequestRejection::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
         /// On the interface for leases: the request has neither a token nor a client certificate that the policy
         /// knows.
@@ -137,7 +137,7 @@ reasons! {
         NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
         Method = "method", 405, NotDispatched, "the method is not served";
         SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time"
-            [Listener(responder::RequestRejection::TimedOut)];
+            [Listener(handler::RequestRejection::TimedOut)];
         /// An upload that is streamed stopped halfway, after its first part was sent.
         SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
         /// The answer is not kept; `recorded_status` is the status that it had.
@@ -157,7 +157,7 @@ reasons! {
         /// The route allows another number of holders than the present holders do: those came through another
         /// gateway, or hold a lease. The first holder decides until it leaves.
         PermitsDiffer = "permits-differ", 409, NotDispatched, "others hold the resource with another number of permits"
-            [Lock(keeper::AcquireError::PermitsDiffer)];
+            [Lock(lock_manager::AcquireError::PermitsDiffer)];
         /// A service has called back while it works on a dispatch, and shows the ticket of the dispatch. Such a
         /// request never waits for a lock. Nothing was sent: the service may ask again, best when its own request is
         /// over.
@@ -168,24 +168,24 @@ reasons! {
             [Call(CallbackError::NotHeld | CallbackError::NotInFlight | CallbackError::Closed)];
         BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
         TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
-            [Listener(responder::RequestRejection::TargetTooLarge)];
+            [Listener(handler::RequestRejection::TargetTooLarge)];
         Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
         Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
         IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request"
             [Once(once::AdmitOperationError::Mismatch) | Guard(guard::Word::IdempotencyMismatch)];
         /// Another holder has it, and the wait is over. `locked_status` may make it 409, 429 or 503.
         Locked = "locked", 423, NotDispatched, "the resource is busy"
-            [Lock(keeper::AcquireError::Locked)];
+            [Lock(lock_manager::AcquireError::Locked)];
         /// With `fencing: delay`: the resource stays closed for everybody, and `Retry-After` says for how long.
         /// `locked_status` counts here, too.
         Delayed = "delayed", 423, NotDispatched, "the resource rests until what its last holder sent is over"
-            [Lock(keeper::AcquireError::Delayed(_))];
+            [Lock(lock_manager::AcquireError::Delayed(_))];
         /// A proxy in front of the gateway accepted the request before its TLS handshake was complete.
         EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
         /// The route has `lease: required`.
         LeaseRequired = "lease-required", 428, NotDispatched, "a lease is required: the field `Fencing-Lease`";
         QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource"
-            [Lock(keeper::AcquireError::QueueFull)];
+            [Lock(lock_manager::AcquireError::QueueFull)];
         /// The limits are `limits.per_client`, and `client_share` of a route.
         ClientLimit = "client-limit", 429, NotDispatched, "too many requests of this client";
         /// The limit is `once.client_share`.
@@ -194,7 +194,7 @@ reasons! {
         /// The limits are `leases.most` and `leases.per_principal`.
         LeaseLimit = "lease-limit", 429, NotDispatched, "too many leases";
         HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
-            [Listener(responder::RequestRejection::HeaderTooLarge)];
+            [Listener(handler::RequestRejection::HeaderTooLarge)];
         TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
         UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service could not be reached"
             [Pool(ConnectError::Io { .. } | ConnectError::Exhausted)];
@@ -210,9 +210,9 @@ reasons! {
         Quarantine = "quarantine", 503, NotDispatched, "the guard waits until older requests are over"
             [Guard(guard::Word::Quarantine)];
         KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken"
-            [Lock(keeper::AcquireError::KeyLimit(_))];
+            [Lock(lock_manager::AcquireError::KeyLimit(_))];
         LockService = "lock-service", 503, NotDispatched, "the lock service is away"
-            [Lock(keeper::AcquireError::Service(_)) | Once(once::AdmitOperationError::Service(_))];
+            [Lock(lock_manager::AcquireError::Service(_)) | Once(once::AdmitOperationError::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
             [Once(once::AdmitOperationError::Lost) | Call(CallbackError::Unproven)];
         /// The session of that gateway lives, as ZooKeeper says. A request under the lease waits, or is repeated
@@ -223,10 +223,10 @@ reasons! {
         ConfigMismatch = "config-mismatch", 503, NotDispatched, "another gateway locks the resource in another way";
         /// Nobody has run `fencegate era init` yet.
         NotInitialised = "not-initialised", 503, NotDispatched, "the lock service was not set up for this gateway yet"
-            [Lock(keeper::AcquireError::NotInitialised(_))];
+            [Lock(lock_manager::AcquireError::NotInitialised(_))];
         /// ZooKeeper may have been wiped as well. An operator has to act.
         RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state"
-            [Lock(keeper::AcquireError::RolledBack(_))];
+            [Lock(lock_manager::AcquireError::RolledBack(_))];
         Guard = "guard", 503, NotDispatched, "the guard is away or refused"
             [Pool(ConnectError::Distrusted { .. })
                 | Trust(GuardIdentityError::Replaced | GuardIdentityError::NoGuard(_) | GuardIdentityError::OtherInstallation { .. }
@@ -243,13 +243,13 @@ reasons! {
             [Once(once::AdmitOperationError::Full)];
         Draining = "draining", 503, NotDispatched, "the gateway is stopping";
         Overloaded = "overloaded", 503, NotDispatched, "too many requests at once"
-            [Listener(responder::RequestRejection::Displaced | responder::RequestRejection::HeadMemoryExhausted) | Pool(ConnectError::LimitReached)];
+            [Listener(handler::RequestRejection::Displaced | handler::RequestRejection::HeadMemoryExhausted) | Pool(ConnectError::LimitReached)];
         Loop = "loop", 508, NotDispatched, "the request came back to where it was sent from";
     }
     Gateways {
         PeerForbidden = "peer-forbidden", 403, NotDispatched, "this listener is for gateways";
         NotHolder = "not-holder", 421, NotDispatched, "this gateway does not keep the resource"
-            [Lock(keeper::AcquireError::NotHolder | keeper::AcquireError::Elsewhere(_))];
+            [Lock(lock_manager::AcquireError::NotHolder | lock_manager::AcquireError::Elsewhere(_))];
     }
     AskersOfGuards {
         Stale = "stale", 412, NotDispatched, "a newer token was announced" [Guard(guard::Word::Stale)];

@@ -3,16 +3,16 @@
 use std::net::{SocketAddr, TcpListener};
 
 use fencegate_http::network::{
-    bound::ListenAddr,
+    listen_addr::ListenAddr,
+    socket_path_lock::Takeover,
     sockets::{listen_shared, reserve_address},
-    taken_path::Takeover,
 };
 use fencegate_policies::plan::{self, BindAddress};
 use socket2::Socket;
 use tracing::info;
 
-use super::not_serving::ProcessError;
-use crate::siblings;
+use super::error::ProcessError;
+use crate::peers;
 
 /// The host name, which names a gateway whose policy has no name.
 pub(crate) fn host_name() -> String {
@@ -43,7 +43,7 @@ pub(super) fn bind_peer(
     let kept =
         ListenAddr::bind(&BindAddress::Tcp(address), takeover(beside)).and_then(|_| reserve_address(address));
     let address = address.to_string();
-    kept.map_err(|source| ProcessError::Listen { listener: siblings::NAME.into(), address, source })
+    kept.map_err(|source| ProcessError::Listen { listener: peers::NAME.into(), address, source })
 }
 
 /// Binds the public listener, for all workers.

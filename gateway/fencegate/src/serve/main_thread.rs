@@ -6,8 +6,8 @@ use fencegate_process::log_writer::flush_stderr;
 use tokio::runtime::Runtime;
 use tracing::{error, info};
 
-use super::{base::ProcessContext, notify::ServiceNotifier, signals::Signals, staff::WorkerPool};
-use crate::threads::{ThreadMonitor, ThreadRole, sleep_running};
+use super::{context::ProcessContext, sd_notify::ServiceNotifier, signals::Signals, worker_pool::WorkerPool};
+use crate::liveness::{ThreadMonitor, ThreadRole, sleep_running};
 
 /// The longest time from the end of the drain to the end of the process.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,21 +1,21 @@
 //! The running process of a gateway or guard: its threads, and their end.
 //!
-//! [`gatekeeping`] starts, runs and ends a gateway, [`guarding`] a guard, [`filtering`] a filter. All are made of the same parts: [`base`],
-//! [`main_thread`], [`reception`] and [`staff`], in the order in which they are made. What is made there does not know which
+//! [`gateway_process`] starts, runs and ends a gateway, [`guard_process`] a guard, [`filter_process`] a filter. All are made of the same parts: [`context`],
+//! [`main_thread`], [`admin_listener`] and [`worker_pool`], in the order in which they are made. What is made there does not know which
 //! thread it will run on, nor whose network, clock and ZooKeeper it has: a simulation runs all of it on one.
 
 pub(crate) mod addresses;
-pub mod base;
-pub mod filtering;
-pub mod gatekeeping;
-pub mod guarding;
+mod admin_listener;
+pub mod context;
+pub mod error;
+pub mod filter_process;
+pub mod gateway_process;
+pub mod guard_process;
 mod main_thread;
-pub mod not_serving;
-mod notify;
-mod publishing;
-mod reception;
+mod plan_publisher;
 pub mod reload;
 pub mod rlimit;
+mod sd_notify;
 mod signals;
-pub mod staff;
 pub mod worker;
+pub mod worker_pool;

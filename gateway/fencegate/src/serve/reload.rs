@@ -4,26 +4,26 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets, upstream::health};
-use fencegate_lock::{session::nameplate::LocalMember, tenures::keeper::LockManager};
+use fencegate_lock::{manager::lock_manager::LockManager, session::local_member::LocalMember};
 use fencegate_policies::{
-    difference::Difference, file, key::ResourceKey, plan::GatewayPlan, published::PlanDigest,
+    diff::Difference, file, key::ResourceKey, plan::GatewayPlan, plan_digest::PlanDigest,
 };
-use fencegate_process::{clock::SharedClock, said::error_chain, shown};
+use fencegate_process::{clock::SharedClock, display::error_chain, key_redaction};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use super::publishing::PlanPublisher;
+use super::plan_publisher::PlanPublisher;
 use crate::{
+    active_config::ActiveConfig,
     admin::command::ReloadReport,
-    agreement::{FleetReport, PlanCompat, compare},
-    edition::ActiveConfig,
-    in_force::{CurrentConfig, plan_delays_key, site_in_plan},
+    current_config::{CurrentConfig, plan_delays_key, site_in_plan},
+    guard_identity::GuardRegistry,
     key_secret,
     leases::{LeaseSettings, LeaseTable},
+    liveness::{ThreadMonitor, ThreadRole},
     metrics::{Metrics, Reloaded},
-    threads::{ThreadMonitor, ThreadRole},
-    trust::GuardRegistry,
-    written::PolicyFile,
+    plan_compat::{FleetReport, PlanCompat, compare},
+    policy_file::PolicyFile,
 };
 
 /// The order to a worker to take over another edition.
@@ -119,7 +119,7 @@ impl Reloader {
             format!("start what looks after the endpoints: {failed}")
         })?;
         // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
-        shown::set_key_redaction(gateway.serving.log.keys, secret);
+        key_redaction::set_key_redaction(gateway.serving.log.keys, secret);
         if let Some(turning) = &turning {
             turning.mark_rekeyed(&difference.rekeyed);
         }

@@ -4,9 +4,9 @@ use std::{cell::Cell, io, rc::Rc, sync::Arc, thread, time::Duration};
 
 use fencegate_http::{
     buffered::Budget,
+    client_quota::ClientQuotas,
     listen::{Acceptor, certificates::Certificates},
-    network::{Accept, Network, bound::ListenAddr},
-    share::ClientQuotas,
+    network::{Accept, Network, listen_addr::ListenAddr},
     upstream::pool::Pool,
 };
 use fencegate_process::clock::SharedClock;
@@ -20,18 +20,18 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::reload::ConfigUpdate;
 use crate::{
-    access::TelemetrySinks,
-    edition::ActiveConfig,
-    front::{Frontend, PipelineInstance, RawRequest, Role},
-    hop_name::ViaName,
-    in_flight::ConcurrencyLimit,
+    active_config::ActiveConfig,
+    concurrency_limit::ConcurrencyLimit,
+    frontend::{Frontend, PipelineInstance, RawRequest, Role},
+    guard_identity::GuardRegistry,
+    handler::Handler,
+    liveness::{ThreadMonitor, ThreadRole},
     metrics::{Metrics, WorkerMetrics},
-    siblings::{self, LocalPeer},
-    stack::PipelineDeps,
-    step::Handler,
-    steps::{fence::courier::PeerForwarder, forward::UpstreamForwarder, limit::ClientLimit},
-    threads::{ThreadMonitor, ThreadRole},
-    trust::GuardRegistry,
+    peers::{self, LocalPeer},
+    pipeline::PipelineDeps,
+    steps::{fence::peer_forward::PeerForwarder, forward::UpstreamForwarder, limit::ClientLimit},
+    telemetry::TelemetrySinks,
+    via::ViaName,
 };
 
 /// What all workers share.
@@ -172,7 +172,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         }
     };
     tokio::task::spawn_local(shared.threads.register(ThreadRole::Requests));
-    let idle = Rc::<siblings::PeerPool>::default();
+    let idle = Rc::<peers::PeerPool>::default();
     let looked_through = idle.clone();
     tokio::task::spawn_local(async move { looked_through.evict_idle().await });
     let pool = Rc::new(Pool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
@@ -244,7 +244,7 @@ fn listen<N: Network, R>(
     let place = listener.listen_addr().map_err(deaf(public, place))?;
     let gateways = shared.ours.as_ref().map(|ours| {
         let place = ListenAddr::from(ours.address);
-        network.listen(&place).map_err(deaf(siblings::NAME, &place))
+        network.listen(&place).map_err(deaf(peers::NAME, &place))
     });
     Ok((place, (listener, gateways.transpose()?)))
 }
@@ -254,7 +254,7 @@ struct PipelineFactory<N, R> {
     shared: WorkerContext<R>,
     network: N,
     /// Connections to other gateways.
-    idle: Rc<siblings::PeerPool>,
+    idle: Rc<peers::PeerPool>,
     pool: Rc<Pool<N>>,
     running: TaskTracker,
     /// Goes on counting from one edition to the next.

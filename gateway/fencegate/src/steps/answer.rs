@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fencegate_http::{
     body::{Body, BodyError, Chunk, Reply},
     buffered::{AddChunkError, Budget, ChunkBuffer},
-    parting::TunnelEnd,
+    upgrade::TunnelEnd,
 };
 use fencegate_process::failpoint;
 use hyper::{
@@ -31,7 +31,7 @@ pub trait ExchangeObserver: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
     async fn wait_lapsed(&self);
     /// An answer came in full. `body` is there if it was taken in full. The answer may be one that does not end the
-    /// execution: see [`crate::notes::RequestContext::unfinished`].
+    /// execution: see [`crate::request_context::RequestContext::unfinished`].
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
     /// The upstream has ended the answer in the middle.
     fn on_broken(self);

@@ -17,9 +17,9 @@ use hyper::{
 use tokio::time::timeout;
 
 use crate::{
+    handler::Handler,
     refusal::{Reason, Refusal},
-    step::Handler,
-    steps::incoming::BufferableRequest,
+    steps::bufferable::BufferableRequest,
 };
 
 /// A request whose body was taken in full; of a large body that is streamed, only its beginning.

@@ -20,11 +20,11 @@ use tokio::task::spawn_local;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
+    handler::Handler,
     refusal::{Reason, Refusal},
-    step::Handler,
     steps::{
-        incoming::BufferableRequest,
-        presence::{ClientGuard, ClientWatch, client_channel},
+        bufferable::BufferableRequest,
+        client_liveness::{ClientGuard, ClientWatch, client_channel},
     },
 };
 

@@ -1,17 +1,17 @@
 //! Holds the lock of the request's key from before the dispatch until the upstream has answered in full.
 
+mod abandoned;
 mod acquire;
-mod agreed;
-mod called;
-pub mod courier;
-mod custody;
-mod elsewhere;
-mod fencing;
-mod given_up;
-mod held_tenure;
-mod leased;
-mod once;
-mod traces;
+mod callback;
+mod compat_gate;
+mod deadlock_hints;
+mod deps;
+mod hold_guard;
+mod operation;
+pub mod peer_forward;
+mod request_grant;
+mod under_lease;
+mod wait_or_forward;
 
 use std::{
     rc::Rc,
@@ -20,32 +20,34 @@ use std::{
 
 use fencegate_http::{
     body::Reply,
+    client_quota::{ClientId as Who, QuotaPermit},
     network::Network,
-    share::{ClientId as Who, QuotaPermit},
 };
-use fencegate_lock::{once::OperationPermit, tenures::wish::WaitPlace};
+use fencegate_lock::{idempotency::OperationPermit, manager::lock_request::WaitPlace};
 use fencegate_policies::{
     plan::{self, CachedHold, Enforcement, Fence, FencingLevel},
     prefer,
 };
-use fencegate_process::shown;
+use fencegate_process::key_redaction;
 use hyper::header::{HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use self::{called::CallContext, custody::HoldGuard, elsewhere::WaitOutcome, given_up::AbandonPolicy};
-pub use self::{fencing::FenceDeps, held_tenure::RequestGrant, traces::TraceIndex};
+use self::{
+    abandoned::AbandonPolicy, callback::CallContext, hold_guard::HoldGuard, wait_or_forward::WaitOutcome,
+};
+pub use self::{deadlock_hints::TraceIndex, deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
-    notes::RequestContext,
+    handler::Handler,
     refusal::{Outcome, Reason, Refusal},
-    stays::{ActiveRequest, FinishedRequest, TrackGuard},
-    step::Handler,
+    request_context::RequestContext,
+    request_tracker::{ActiveRequest, FinishedRequest, TrackGuard},
     steps::{
         answer::{self, ResponseLimits},
+        authorized::AuthorizedRequest,
+        client_liveness::ClientWatch,
         detach::Detached,
         key::{KeyedRequest, RequestLock},
-        permitted::AuthorizedRequest,
-        presence::ClientWatch,
     },
 };
 
@@ -98,7 +100,7 @@ async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
         // The caller waits for this request, and others wait for the caller, so it must not wait itself.
         CallContext::SameKeys(_) | CallContext::OtherKeys => (Duration::ZERO, None),
     };
-    let deadline = elsewhere::deadline(&request, Instant::now() + patience);
+    let deadline = wait_or_forward::deadline(&request, Instant::now() + patience);
     let mut first: Option<Refusal> = None;
     if let Err(refusal) = fencing.wait_former_keys(&request, fence, deadline, &mut client).await {
         let refusal = called.as_deadlock(refusal);
@@ -181,7 +183,7 @@ async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
     }
 }
 
-/// The entry of a running request in [`crate::stays::RequestTracker`].
+/// The entry of a running request in [`crate::request_tracker::RequestTracker`].
 fn active_request(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest {
     ActiveRequest {
         request: request.notes.request_id.get().cloned(),
@@ -192,7 +194,7 @@ fn active_request(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest
     }
 }
 
-/// The entry of a finished request in [`crate::stays::RequestTracker`].
+/// The entry of a finished request in [`crate::request_tracker::RequestTracker`].
 fn finished_request(
     staying: ActiveRequest,
     notes: &RequestContext,
@@ -338,7 +340,7 @@ impl<N: Network> FenceDeps<N> {
                 let token = notes.token.get().map(|token| token.to_string());
                 hold.tenure.retire();
                 warn!(
-                    keys = shown::redact_keys(&hold.keys),
+                    keys = key_redaction::redact_keys(&hold.keys),
                     token,
                     why = refusal.reason.word(),
                     "tenure.retired"

@@ -3,7 +3,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_guard::refused::AdmitError;
+use fencegate_guard::error::AdmitError;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     not_after::NotAfter,
@@ -18,20 +18,20 @@ use tracing::warn;
 
 use super::route::{find_override, set_origin_form};
 use crate::{
-    front::RawRequest,
+    clock_header::ClockHeader,
+    frontend::RawRequest,
+    handler::{Handler, ShortCircuit},
     headers::FENCING_REFUSAL,
-    notes::{PlanHandle, RequestContext},
     refusal::{Outcome, Reason, Refusal},
-    shown_clock::ClockHeader,
-    step::{Handler, ShortCircuit},
+    request_context::{PlanHandle, RequestContext},
     steps::{
-        arbitrate::Admission,
+        authorized::AuthorizedRequest,
         buffer::Buffered,
-        claim::{Bypass, present},
-        hygiene::SanitizedRequest,
-        incoming::BufferableRequest,
-        permitted::AuthorizedRequest,
-        screen::ValidatedRequest,
+        bufferable::BufferableRequest,
+        extract_claim::{Bypass, parse_headers},
+        guard_admission::Admission,
+        strip_headers::SanitizedRequest,
+        validate_head::ValidatedRequest,
     },
 };
 
@@ -190,7 +190,7 @@ pub fn start_deadline(
     clock: &dyn Clock,
     clock_error: Duration,
 ) -> Result<Option<BootInstant>, AdmitError> {
-    let Some(not_after) = present::not_after(presented)? else { return Ok(None) };
+    let Some(not_after) = parse_headers::not_after(presented)? else { return Ok(None) };
     let end = clock.deadline_of(&not_after, clock_error);
     if end <= clock.now() && !failpoint::is_off("rule_filter") {
         log_expired(clock, &not_after);

@@ -1,12 +1,12 @@
 //! The end of the request path: takes a connection, stamps and sends the request, and reports how far it got.
 
-mod deadlines;
-mod fate;
-mod once_more;
+mod guard_report;
 mod reply;
+mod retry;
+mod send_result;
 mod stamp;
-mod switch;
-mod verdict;
+mod timeouts;
+mod tunnel;
 
 use std::{future::poll_fn, mem, rc::Rc, sync::Arc, task::Poll, time::Duration};
 
@@ -14,16 +14,16 @@ use fencegate_http::{
     body::{Body, Reply},
     network::Network,
     upstream::{
-        fleet::Upstreams,
+        checkout::Checkout,
+        endpoint_set::Upstreams,
         gate::{CutOnBodyError, Gate, ShutReason},
-        lend::Checkout,
         pool::Pool,
     },
 };
-use fencegate_lock::tenures::tenure::Dispatch;
+use fencegate_lock::manager::grant_guard::Dispatch;
 use fencegate_policies::{
     key::join_keys,
-    pick,
+    load_balance,
     plan::{ExpiryPolicy, FencingLevel, LargeBodyPolicy, ReservedFields, Route, Upstream},
     token::Token,
 };
@@ -37,27 +37,27 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
-pub use self::{deadlines::wait_lock_lost, stamp::claim};
 use self::{
-    deadlines::{AttemptTimeouts, TimeoutKind},
-    fate::{AttemptError, SendAttempt, abandoned_refusal, classify_failure, not_connected_kind},
-    once_more::{RetryCopy, retry_copy},
+    guard_report::GuardReport,
     reply::{UpstreamResponse, is_coded, is_expired_refusal, is_stale_refusal, record_endpoint_result},
+    retry::{RetryCopy, retry_copy},
+    send_result::{AttemptError, SendAttempt, abandoned_refusal, classify_failure, not_connected_kind},
     stamp::stamp,
-    switch::{PendingUpgrade, TunnelContext},
-    verdict::GuardReport,
+    timeouts::{AttemptTimeouts, TimeoutKind},
+    tunnel::{PendingUpgrade, TunnelContext},
 };
+pub use self::{stamp::claim, timeouts::wait_lock_lost};
 use super::upgrade::{self, RequestedUpgrade};
 use crate::{
+    clock_header::ClockOffset,
+    guard_identity::GuardRegistry,
+    handler::Handler,
     headers::FENCING_CLOCK,
     intermediary,
     metrics::WorkerMetrics,
-    notes::{PlanHandle, RequestContext},
     refusal::{Reason, Refusal},
-    shown_clock::ClockOffset,
-    step::Handler,
-    steps::permitted::{AuthorizedRequest, DispatchPermit},
-    trust::GuardRegistry,
+    request_context::{PlanHandle, RequestContext},
+    steps::authorized::{AuthorizedRequest, DispatchPermit},
 };
 
 /// Sends requests to the upstreams of a plan.
@@ -129,7 +129,7 @@ fn expired_refusal(level: FencingLevel) -> Refusal {
 
 /// A number that is the same for requests that should go to one endpoint.
 fn affinity(http: &Request<Body>, hold: Option<&impl DispatchPermit>) -> u64 {
-    pick::hash_name(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| join_keys(hold.keys())))
+    load_balance::hash_name(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| join_keys(hold.keys())))
 }
 
 /// The HTTP library sends no body with a GET unless a field announces one.

@@ -26,12 +26,12 @@ use super::{
     route::{find_ambiguity, find_override},
 };
 use crate::{
-    edition::ActiveConfig,
+    active_config::ActiveConfig,
     headers::{FENCING_LEASE, FENCING_TICKET},
     leases::{
         LeaseApi, LeaseCaller, PREFIX,
-        authority::may_take,
-        interface::{client_calls::check_ttl, setting::lease_id},
+        api::{client::check_ttl, context::lease_id},
+        auth::may_take,
         lease::{Lease, NewLease, StageSnapshot},
     },
     refusal::{Reason, Refusal},

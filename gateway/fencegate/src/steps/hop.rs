@@ -4,9 +4,9 @@
 use std::{net::IpAddr, rc::Rc, sync::Arc};
 
 use fencegate_http::{
-    body::fields::identifies_client,
-    entries::{append, list_entries},
-    peer::ConnectionInfo,
+    body::hop_by_hop::identifies_client,
+    connection_info::ConnectionInfo,
+    header_list::{append, list_entries},
 };
 use fencegate_policies::{plan::Plan, trusted_proxies::TrustedProxies};
 use hyper::{
@@ -16,11 +16,11 @@ use hyper::{
 use smallvec::SmallVec;
 
 use crate::{
-    calling_dispatch::CallerTicket,
-    hop_name::ViaName,
-    step::ShortCircuit,
-    steps::{caller, hygiene::SanitizedRequest},
-    ticketing::TicketIssuer,
+    callback::CallerTicket,
+    handler::ShortCircuit,
+    steps::{callback_ticket, strip_headers::SanitizedRequest},
+    ticket_issuer::TicketIssuer,
+    via::ViaName,
 };
 
 /// One process on a request's way.
@@ -35,8 +35,8 @@ pub struct HopConfig {
 
 pub fn hop(hop: &HopConfig, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     // The caller is read first, because the detection of loops needs it.
-    caller::read_ticket(hop.callers.as_deref(), &request);
-    caller::read_lease(&request);
+    callback_ticket::read_ticket(hop.callers.as_deref(), &request);
+    callback_ticket::read_lease(&request);
     let received = request.request.http.version();
     let admitted = &mut request.request;
     let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);

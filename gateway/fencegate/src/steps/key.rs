@@ -14,13 +14,13 @@ use fencegate_policies::{
 use hyper::{HeaderMap, Request};
 
 use crate::{
-    edition::RequestToken,
-    notes::{PlanHandle, RequestContext},
+    active_config::RequestToken,
+    handler::Handler,
     refusal::{Reason, Refusal},
-    step::Handler,
+    request_context::{PlanHandle, RequestContext},
     steps::{buffer::Buffered, route::RoutedRequest},
     steps::{
-        incoming::{BufferableRequest, copy_buffered},
+        bufferable::{BufferableRequest, copy_buffered},
         parameters::{RequestParameters, compare_sources, field},
     },
 };

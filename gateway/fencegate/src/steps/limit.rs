@@ -3,14 +3,14 @@
 
 use std::rc::Rc;
 
-use fencegate_http::share::{ClientId, ClientQuotas};
+use fencegate_http::client_quota::{ClientId, ClientQuotas};
 
 use crate::{
-    front::RawRequest,
-    in_flight::ConcurrencyLimit,
+    concurrency_limit::ConcurrencyLimit,
+    frontend::RawRequest,
+    handler::ShortCircuit,
     refusal::{Reason, Refusal},
-    step::ShortCircuit,
-    steps::hygiene::SanitizedRequest,
+    steps::strip_headers::SanitizedRequest,
 };
 
 /// How many requests one client has in flight at most, over all workers.

@@ -1,30 +1,30 @@
-//! The steps of the request path, one file each; their order is in [`crate::stack`].
+//! The steps of the request path, one file each; their order is in [`crate::pipeline`].
 //!
 //! Beside each step stands the stage that it makes: a type that says what is known about a request after the step.
 //! Only its step makes a stage, so two steps in the wrong order do not compile. The parts of a step stand in its
-//! folder. Several steps share [`incoming`], [`permitted`], [`presence`], [`parameters`], [`answer`] and [`upgrade`].
+//! folder. Several steps share [`bufferable`], [`authorized`], [`client_liveness`], [`parameters`], [`answer`] and [`upgrade`].
 
 pub mod answer;
-pub mod arbitrate;
+pub mod authorized;
 pub mod buffer;
-pub mod caller;
-pub mod claim;
+pub mod bufferable;
+pub mod callback_ticket;
+pub mod client_liveness;
 pub mod detach;
+pub mod extract_claim;
 pub mod fence;
 pub mod filter;
 pub mod forward;
 pub mod forward_auth;
+pub mod guard_admission;
 pub mod hop;
-pub mod hygiene;
-pub mod incoming;
 pub mod key;
-pub mod lease_questions;
+pub mod lease_api;
 pub mod limit;
 pub mod parameters;
-pub mod permitted;
-pub mod presence;
+pub mod peer_auth;
 pub mod route;
-pub mod screen;
-pub mod sibling;
+pub mod strip_headers;
 pub mod trace;
 pub mod upgrade;
+pub mod validate_head;

@@ -17,14 +17,14 @@ use hyper::{
 };
 
 use crate::{
-    edition::{ActiveConfig, RequestToken},
+    active_config::{ActiveConfig, RequestToken},
+    handler::Handler,
     metrics::WorkerMetrics,
-    notes::{PlanHandle, RequestContext},
     refusal::{Reason, Refusal},
-    step::Handler,
+    request_context::{PlanHandle, RequestContext},
     steps::{
-        hygiene::SanitizedRequest, incoming::BufferableRequest, parameters::RequestParameters,
-        screen::ValidatedRequest,
+        bufferable::BufferableRequest, parameters::RequestParameters, strip_headers::SanitizedRequest,
+        validate_head::ValidatedRequest,
     },
 };
 

@@ -3,10 +3,10 @@
 
 use hyper::header::HeaderValue;
 
-use super::hygiene::SanitizedRequest;
+use super::strip_headers::SanitizedRequest;
 use crate::{
+    handler::ShortCircuit,
     headers::{TRACEPARENT, X_REQUEST_ID},
-    step::ShortCircuit,
     trace::{Sampling, Trace},
 };
 

@@ -1,9 +1,9 @@
 //! A case: how it is played, what it needs, and what a failure means.
 
 use super::{
-    action::Step,
     service::{DeadlineSupport, FieldNameForm, KeysPerRequest, Service, Sharing},
-    stamp::ComparedField,
+    step::Step,
+    token_headers::ComparedField,
 };
 
 /// One question to the service.

@@ -3,10 +3,10 @@
 mod crash;
 mod forged;
 mod in_time;
-mod mend;
 mod probe;
 mod race;
 mod readers;
+mod remedies;
 mod sequential;
 mod several;
 mod width;

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{
-    socket::ServiceResponse,
+    connection::ServiceResponse,
     template::{Template, TemplateValues},
 };
 

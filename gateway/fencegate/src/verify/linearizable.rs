@@ -3,8 +3,8 @@
 
 use super::{
     case_result::CaseError,
-    shot::{RequestOutcome, SentRequest},
-    stamp::{ComparedField, SyntheticToken},
+    sent_request::{RequestOutcome, SentRequest},
+    token_headers::{ComparedField, SyntheticToken},
 };
 
 /// `shots` are all writes of one key, beginning with the first.
@@ -91,7 +91,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::verify::stamp::epoch;
+    use crate::verify::token_headers::epoch;
 
     fn shot(mint: SyntheticToken, began: u64, ended: u64, came: RequestOutcome) -> SentRequest {
         let at = |ms| *ORIGIN.get_or_init(Instant::now) + Duration::from_millis(ms);

@@ -1,23 +1,23 @@
 //! Sends tokens to a service that claims to compare them, and judges its answers and effects from outside.
 //!
-//! Begin with [`cases`], the list of questions. [`action`] is the language of cases, and [`play`] sends their
+//! Begin with [`cases`], the list of questions. [`step`] is the language of cases, and [`runners`] sends their
 //! requests. [`linearizable`] judges overlapping requests, [`effects`] counts what they have done, and [`report`]
 //! tells the results.
 
-pub mod action;
 pub mod case;
 pub mod case_result;
 pub mod cases;
+pub mod connection;
+pub mod context;
 pub mod effects;
 pub mod linearizable;
-pub mod play;
 pub mod report;
-pub mod scene;
+pub mod runners;
+pub mod sent_request;
 pub mod service;
-pub mod shot;
-pub mod socket;
-pub mod stamp;
+pub mod step;
 pub mod template;
+pub mod token_headers;
 
 use std::{io, time::Duration};
 
@@ -25,18 +25,18 @@ use tokio::time::Instant;
 
 use self::{
     case_result::{CaseResult, PassStrength},
+    context::{RequestKind, RequestSpec, TestContext},
     effects::{EffectSource, EffectUnit},
     report::{CaseReport, VerifyReport},
-    scene::{RequestKind, RequestSpec, TestContext},
     service::Service,
-    stamp::{TokenHeaders, epoch},
+    token_headers::{TokenHeaders, epoch},
 };
 
 /// Why nothing could be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     #[error("{url} {why}")]
-    Unreachable { url: String, why: socket::RequestError },
+    Unreachable { url: String, why: connection::RequestError },
     #[error(
         "{url} is a gateway, which replaces every token by its own: name the address of the service behind it"
     )]
@@ -91,7 +91,7 @@ pub fn verify(
                 Some(why) => CaseReport::skipped(case, why),
                 None => {
                     let began = Instant::now();
-                    let (outcome, events) = play::run_case(&scene, case).await;
+                    let (outcome, events) = runners::run_case(&scene, case).await;
                     CaseReport {
                         case,
                         verdict: CaseResult::from_outcome(outcome, proof),

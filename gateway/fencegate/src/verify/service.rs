@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{effects::EffectSource, socket::Instance, stamp::TokenFields, template::Template};
+use super::{connection::Instance, effects::EffectSource, template::Template, token_headers::TokenFields};
 
 /// A service, as its user describes it.
 pub struct Service {

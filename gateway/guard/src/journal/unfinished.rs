@@ -6,9 +6,9 @@ use fencegate_policies::operation::OperationId;
 
 use super::TakeOutcome;
 use crate::{
+    error::AdmitError,
     guard::Guard,
     operation::{JournalEntry, State},
-    refused::AdmitError,
     reserve::Reservation,
 };
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use fencegate_process::{clock::SharedClock, randomness::Randomness};
 
 use super::{
+    config::{PostgresConfig, UnusableDatabaseError},
     connect::{Connection, ConnectionPurpose, StatementError, millis},
     driver,
+    error::PostgresError,
     instance::{GuardTimings, Instance, PostgresStore},
     migrate,
-    place::{PostgresConfig, UnusableDatabaseError},
-    unavailable::PostgresError,
 };
 use crate::store::StoreIdentity;
 

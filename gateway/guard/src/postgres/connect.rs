@@ -15,8 +15,8 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Row, ToStatement, types::ToSql
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    place::{PostgresConfig, UnusableDatabaseError, error_text},
-    unavailable::PostgresError,
+    config::{PostgresConfig, UnusableDatabaseError, error_text},
+    error::PostgresError,
 };
 
 /// A session at the primary. Dropping it closes it.

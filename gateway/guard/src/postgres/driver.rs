@@ -14,13 +14,13 @@ use tokio::time::sleep;
 use tokio_postgres::Statement;
 
 use super::{
-    backlog::{MOST_AT_ONCE, PendingRequest},
     connect::{Connection, ConnectionPurpose, StatementError, millis},
+    error::PostgresError,
     instance::Instance,
-    item::{AdmitKind, DbReply, DbReplyBatch, DbRequest, distinct_keys},
     membership::MembershipLostError,
     migrate::FORMAT,
-    unavailable::PostgresError,
+    request::{AdmitKind, DbReply, DbReplyBatch, DbRequest, distinct_keys},
+    request_queue::{MOST_AT_ONCE, PendingRequest},
 };
 use crate::metrics::GuardMetrics;
 

@@ -15,16 +15,16 @@ use fencegate_process::{
 use tokio::{sync::watch, task::AbortHandle};
 
 use super::{
-    backlog::RequestQueue,
+    admit_reply::DispatchName,
+    config::PostgresConfig,
     connect::{Connection, ConnectionPurpose, StatementError},
-    in_hand::NameRegistry,
-    look::DispatchName,
+    error::PostgresError,
     membership::{GuardMembership, MembershipLostError, StoreStatus},
-    place::PostgresConfig,
-    time::ClockSamples,
-    unavailable::PostgresError,
+    name_registry::NameRegistry,
+    notifiers::KeyNotifiers,
+    request_queue::RequestQueue,
+    store_clock::ClockSamples,
     unseen::UnseenDoubts,
-    wakes::KeyNotifiers,
 };
 use crate::{metrics::GuardMetrics, store::StoreIdentity};
 
@@ -35,7 +35,7 @@ pub struct GuardTimings {
     pub send_within: Duration,
     /// How long after its last byte an execution without a seen end counts as over.
     pub max_execution: Duration,
-    /// How long after its last byte an execution may still begin: as [`Rules::begun_within`](crate::rules::GuardConfig::begun_within).
+    /// How long after its last byte an execution may still begin: as [`Rules::begun_within`](crate::config::GuardConfig::begun_within).
     pub begun_within: Duration,
     /// The marks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,

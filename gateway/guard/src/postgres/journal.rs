@@ -4,7 +4,7 @@ use bytes::Bytes;
 use fencegate_policies::operation::OperationId;
 use tokio_postgres::Row;
 
-use super::{instance::PostgresStore, unavailable::PostgresError};
+use super::{error::PostgresError, instance::PostgresStore};
 use crate::operation::{JournalEntry, State};
 
 /// True for operations that no living guard has reserved.

@@ -10,7 +10,7 @@ use std::{
 
 use fencegate_process::clock::BootInstant;
 
-use crate::{register::QuarantineReason, store::JournalSize};
+use crate::{admission::QuarantineReason, store::JournalSize};
 
 /// The state of the store at the last beat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use tokio_postgres::{Client, Error};
 
 use super::{
+    config::{PostgresConfig, UnusableDatabaseError},
     connect::{Connection, ConnectionPurpose},
-    copied::read_record,
-    place::{PostgresConfig, UnusableDatabaseError},
+    import_record::read_record,
 };
 use crate::store::StoreIdentity;
 

@@ -6,20 +6,20 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token}
 use tokio::time::timeout;
 
 use super::{
-    backlog::PendingReply,
+    admit_reply::{AdmitReply, DispatchName, InFlightDispatch},
     connect::after_millis,
+    error::PostgresError,
     instance::PostgresStore,
-    item::{AdmitKind, DbReply, DbRequest},
-    look::{AdmitReply, DispatchName, InFlightDispatch},
     membership::MembershipLostError,
-    right::{OperationLockId, PostgresOperationLock, ReleaseLock, ReserveReply, WriteOutcome},
-    unavailable::PostgresError,
-    wakes::changed,
+    notifiers::changed,
+    operation_lock::{OperationLockId, PostgresOperationLock, ReleaseLock, ReserveReply, WriteOutcome},
+    request::{AdmitKind, DbReply, DbRequest},
+    request_queue::PendingReply,
 };
 use crate::{
+    admission::{Claim, DispatchEnd},
+    error::AdmitError,
     operation::{JournalEntry, JournalUpdate},
-    refused::AdmitError,
-    register::{Claim, DispatchEnd},
 };
 
 impl PostgresStore {

@@ -8,10 +8,10 @@ use std::{
 use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
 
-use super::look::InFlightDispatch;
+use super::admit_reply::InFlightDispatch;
 use crate::{
-    place::DispatchTarget,
-    register::{EndpointWatch, LivenessAnswer, LivenessAnswers, UnseenTime},
+    admission::{EndpointWatch, LivenessAnswer, LivenessAnswers, UnseenTime},
+    dispatch_target::DispatchTarget,
 };
 
 /// The doubts of one instance whose endpoints are asked.
@@ -128,7 +128,7 @@ mod tests {
     use fencegate_process::randomness::SystemRandomness;
 
     use super::*;
-    use crate::postgres::{in_hand::NameRegistry, look::DispatchName};
+    use crate::postgres::{admit_reply::DispatchName, name_registry::NameRegistry};
 
     const SECOND: Duration = Duration::from_secs(1);
 

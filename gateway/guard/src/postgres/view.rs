@@ -3,8 +3,8 @@
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use tokio_postgres::Row;
 
-use super::{instance::PostgresStore, unavailable::PostgresError};
-use crate::register::{DispatchId, InDoubtDispatch, InDoubtExecution, KeyView, RunningDispatch};
+use super::{error::PostgresError, instance::PostgresStore};
+use crate::admission::{DispatchId, InDoubtDispatch, InDoubtExecution, KeyView, RunningDispatch};
 
 impl PostgresStore {
     /// The largest epoch that any guard of this store has announced. It is read now, because gateways compare it with
@@ -68,7 +68,7 @@ impl PostgresStore {
 
     /// Whether a dispatch with this token is in flight or in doubt on one of the keys, or every key is closed. A
     /// dispatch that was at work when a guard with a file was killed has a token of `ffffffff`, see
-    /// `moving/old_file.rs`; it counts for every token.
+    /// `migration/source_file.rs`; it counts for every token.
     ///
     /// # Errors
     /// It cannot be read.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
-use crate::{operation::JournalEntry, place::DispatchTarget};
+use crate::{dispatch_target::DispatchTarget, operation::JournalEntry};
 
 /// One change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 use std::{io, path::Path, time::Duration};
 
 use fencegate_policies::operation::OperationId;
-use fencegate_process::again;
+use fencegate_process::command_hint;
 use rustix::fs::statvfs;
 
 use super::{
     backup::{BackupFormatError, BackupHeader},
     change::Change,
-    remembered::{FORMAT, JournalSize, RecoveredState},
+    recovery::{FORMAT, JournalSize, RecoveredState},
 };
 use crate::operation::JournalEntry;
 
@@ -68,14 +68,17 @@ impl DiskSpace {
 pub enum StoreError {
     #[error(
         "{path} does not exist; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
-        again::command_line(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
+        command_hint::command_line(
+            command_hint::CommandTarget::Guard,
+            "guard --init --floor E --ensemble UUID"
+        )
     )]
     Missing { path: String },
     #[error("{path} exists already")]
     Exists { path: String },
     #[error(
         "{path} is a backup, and no store; move it aside and make a store of it with `{}`, where POLICY is that of a gateway",
-        again::command_line(again::CommandTarget::Guard, &format!("guard restore {path} --replace --policy POLICY"))
+        command_hint::command_line(command_hint::CommandTarget::Guard, &format!("guard restore {path} --replace --policy POLICY"))
     )]
     Backup { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]

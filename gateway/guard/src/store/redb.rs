@@ -1,7 +1,7 @@
 //! The store in a file of redb, for a guard that shares it with no other.
 
 mod copy;
-mod departure;
+mod export;
 pub(super) mod restore;
 mod tables;
 

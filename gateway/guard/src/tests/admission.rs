@@ -37,7 +37,7 @@ async fn admitted(
     claim: Claim,
     patience: Duration,
     mut client: impl Waiter,
-) -> Result<Execution, refused::AdmitError> {
+) -> Result<Execution, error::AdmitError> {
     soon(site.guard.admit(claim, None, &mut WaitLimit::new(&mut client, patience))).await
 }
 
@@ -64,9 +64,9 @@ async fn who_has_waited_long_enough_or_is_gone_is_refused_as_busy() {
     let site = site("");
     let _running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
     let refused = admitted(&site, TestSite::claim("a", 51), Duration::ZERO, AlwaysWaiting).await;
-    assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
+    assert_eq!(refused.err(), Some(error::AdmitError::Busy));
     let refused = admitted(&site, TestSite::claim("a", 52), LONG, DisconnectedClient).await;
-    assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
+    assert_eq!(refused.err(), Some(error::AdmitError::Busy));
 }
 
 /// A site with an execution of key `a` that is in doubt for so long.
@@ -87,7 +87,7 @@ async fn who_would_not_wait_for_the_end_of_a_doubt_is_refused_at_once() {
     let refused =
         admitted(&site, TestSite::claim("a", 51), left - Duration::from_secs(1), AlwaysWaiting).await;
     let until = site.guard.now() + left;
-    assert_eq!(refused.err(), Some(refused::AdmitError::InDoubt { until }));
+    assert_eq!(refused.err(), Some(error::AdmitError::InDoubt { until }));
 }
 
 #[tokio::test]
@@ -108,10 +108,10 @@ async fn a_guard_that_only_observes_lets_a_stale_dispatch_in_and_keeps_the_mark(
     let stale = site.guard.admit_unchecked(TestSite::claim("a", 50)).await.expect("let in");
     assert!(text_of(&site).contains("guard_in_flight 1"), "{}", text_of(&site));
     let refused = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await;
-    assert!(matches!(refused.err(), Some(refused::AdmitError::Stale { newest }) if newest.number() == 51));
+    assert!(matches!(refused.err(), Some(error::AdmitError::Stale { newest }) if newest.number() == 51));
     // It counts like any other.
     let refused = admitted(&site, TestSite::claim("a", 52), Duration::ZERO, AlwaysWaiting).await;
-    assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
+    assert_eq!(refused.err(), Some(error::AdmitError::Busy));
     stale.complete(answer(200, None)).await.expect("known");
     admitted(&site, TestSite::claim("a", 53), LONG, AlwaysWaiting).await.expect("free");
 }
@@ -130,11 +130,11 @@ async fn a_claim_that_waits_in_vain_leaves_its_mark_and_no_operation() {
         panic!("it is new")
     };
     let refused = site.guard.admit(claim, Some(reserved), &mut patience).await;
-    assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
+    assert_eq!(refused.err(), Some(error::AdmitError::Busy));
     assert!(!site.is_known(1));
     running.complete(answer(200, None)).await.expect("known");
     let refused = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await;
-    assert!(matches!(refused.err(), Some(refused::AdmitError::Stale { newest }) if newest.number() == 51));
+    assert!(matches!(refused.err(), Some(error::AdmitError::Stale { newest }) if newest.number() == 51));
     // The operation is not reserved any more.
     site.done(1, 60).await.expect("done");
 }
@@ -151,5 +151,5 @@ async fn a_time_in_which_nobody_ran_ends_no_doubt() {
         |site: &TestSite| site.alone().doubts().first().map(|doubt| doubt.until.since(site.guard.now()));
     assert_eq!(left(&site), Some(Duration::from_secs(20)));
     let refused = admitted(&site, TestSite::claim("a", 51), Duration::ZERO, AlwaysWaiting).await;
-    assert!(matches!(refused.err(), Some(refused::AdmitError::InDoubt { .. })));
+    assert!(matches!(refused.err(), Some(error::AdmitError::InDoubt { .. })));
 }

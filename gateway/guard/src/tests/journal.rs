@@ -99,7 +99,7 @@ async fn a_full_journal_takes_no_new_operation_until_old_ones_have_left_it() {
             Err(refused) => break refused,
         }
     };
-    assert!(matches!(refused, refused::AdmitError::JournalFull { most: 1024, .. }), "{refused:?}");
+    assert!(matches!(refused, error::AdmitError::JournalFull { most: 1024, .. }), "{refused:?}");
     assert_eq!((refused.code().as_str(), refused.decision()), ("store", "journal-full"));
     assert!((1..20).contains(&taken), "{taken}");
     site.clock.advance(Duration::from_secs(62));
@@ -122,7 +122,7 @@ async fn bodies_of_answers_take_half_of_the_journal_and_leave_the_rest_to_operat
     let last = site.replayed(taken - 1, 60).await;
     assert_eq!((last.status, last.body), (200, None));
     let refused = site.done_with(taken, 60, Some(&body)).await;
-    assert!(matches!(refused, Err(refused::AdmitError::JournalFull { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(error::AdmitError::JournalFull { .. })), "{refused:?}");
     site.clock.advance(Duration::from_secs(62));
     site.alone().sweep().await.expect("a sound store");
     site.done_with(taken, 60, Some(&body)).await.expect("there is room");

@@ -6,7 +6,7 @@ use crate::{journal::TakeOutcome, operation::Resolution, reserve::Reservation};
 const KEEP: u64 = 60;
 
 /// What the journal says of a request that does not wait.
-async fn found(site: &TestSite, wanted: OperationRequest) -> Result<JournalLookup, refused::AdmitError> {
+async fn found(site: &TestSite, wanted: OperationRequest) -> Result<JournalLookup, error::AdmitError> {
     let mut client = AlwaysWaiting;
     site.guard.find_operation(wanted, &mut WaitLimit::new(&mut client, Duration::ZERO)).await
 }
@@ -55,7 +55,7 @@ async fn a_name_that_was_used_for_another_request_is_refused() {
     other_body.operation.fingerprint = Fingerprint::from_bytes([2; 32]);
     let other_key = OperationRequest { keys: TestSite::claim("b", 1).keys, ..asks(1) };
     for other in [other_body, other_key] {
-        assert_eq!(found(&site, other).await.err(), Some(refused::AdmitError::Mismatch));
+        assert_eq!(found(&site, other).await.err(), Some(error::AdmitError::Mismatch));
     }
     assert!(matches!(found(&site, asks(1)).await, Ok(JournalLookup::Done(kept)) if kept.status == 200));
 }
@@ -64,7 +64,7 @@ async fn a_name_that_was_used_for_another_request_is_refused() {
 async fn an_operation_is_in_progress_until_it_ends_and_unknown_if_nobody_knows_how() {
     let site = site("");
     let running = admitted(&site, 1).await;
-    assert_eq!(found(&site, asks(1)).await.err(), Some(refused::AdmitError::InProgress));
+    assert_eq!(found(&site, asks(1)).await.err(), Some(error::AdmitError::InProgress));
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![], 0), "it is running");
     running.complete(answer(502, None)).await.expect("nothing to write");
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![id(1)], 1));
@@ -153,7 +153,7 @@ async fn an_operation_keeps_the_name_that_a_former_build_gave_it() {
         assert_eq!(reserved.reference(), id(2).reference(), "the name that people were told");
         // Both names are taken.
         for also in [asks(2), asks(12)] {
-            assert_eq!(found(&site, also).await.err(), Some(refused::AdmitError::InProgress));
+            assert_eq!(found(&site, also).await.err(), Some(error::AdmitError::InProgress));
         }
         reserved.reservation.resolve_not_done().await.expect("written");
     }

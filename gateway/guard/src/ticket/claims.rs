@@ -6,8 +6,8 @@ use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::Mode, toke
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bad_ticket::{ClaimMismatchError, InvalidTicketError, TicketError},
-    form::{LEEWAY, VALID},
+    error::{ClaimMismatchError, InvalidTicketError, TicketError},
+    format::{LEEWAY, VALID},
 };
 
 /// The statement of a gateway about a tenure.

@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
-use super::bad_key::TicketKeyError;
+use super::key_error::TicketKeyError;
 
 /// The fields of a JSON Web Key that we use.
 #[derive(Serialize, Deserialize)]

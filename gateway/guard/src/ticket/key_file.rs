@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::bad_key::TicketKeyError;
+use super::key_error::TicketKeyError;
 
 /// What is wrong with a key file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]

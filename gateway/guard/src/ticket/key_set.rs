@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    bad_key::TicketKeyError,
     jwks::{Jwk, PublicKey, okp_thumbprint},
+    key_error::TicketKeyError,
     keys::SharedSecret,
 };
 

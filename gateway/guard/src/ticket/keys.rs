@@ -13,8 +13,8 @@ use fencegate_process::randomness::Randomness;
 use jsonwebtoken::EncodingKey;
 
 use super::{
-    bad_key::{SHORTEST, TicketKeyError},
     jwks::{Jwk, PublicKey, decode, encode, thumbprint},
+    key_error::{SHORTEST, TicketKeyError},
     key_file::{self, FileAccess, KeyFileError},
 };
 

@@ -5,26 +5,26 @@
 //!
 //! Times are seconds of the Unix clock, the only clock that gateway and guard share. Callers pass the present time in.
 
-mod bad_key;
-mod bad_ticket;
 mod cache;
 mod claims;
-mod form;
+mod error;
+mod format;
 pub mod jwks;
+mod key_error;
 mod key_file;
 mod key_set;
 pub mod keys;
-mod sign;
+mod signer;
 #[cfg(test)]
 mod tests;
 mod verifier;
 
 pub use self::{
-    bad_key::TicketKeyError,
-    bad_ticket::{ClaimMismatchError, InvalidTicketError, TicketError},
     claims::{Origin, TicketClaims, VerifiedTicket},
-    form::{LEEWAY, LONGEST, VALID, now},
+    error::{ClaimMismatchError, InvalidTicketError, TicketError},
+    format::{LEEWAY, LONGEST, VALID, now},
+    key_error::TicketKeyError,
     key_file::{KeyFileError, LARGEST, read_secret},
-    sign::{Signer, Ticket},
+    signer::{Signer, Ticket},
     verifier::Verifier,
 };

@@ -16,7 +16,7 @@ use super::{
     keys::{SharedSecret, SigningKeyPair},
     *,
 };
-use crate::refused::AdmitError;
+use crate::error::AdmitError;
 
 /// Seconds since 1970: some time in 2026.
 const NOW: u64 = 1_800_000_000;

@@ -16,11 +16,11 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::{
-    bad_key::TicketKeyError,
-    bad_ticket::{InvalidTicketError, TicketError},
     cache::{CachedTicket, TicketCache},
     claims::{Payload, VerifiedTicket},
-    form::{LONGEST, TYPE},
+    error::{InvalidTicketError, TicketError},
+    format::{LONGEST, TYPE},
+    key_error::TicketKeyError,
     key_file::{self, FileAccess, FileStamp, KeyFileError},
     key_set::KeySet,
     keys::SharedSecret,

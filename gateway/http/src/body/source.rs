@@ -18,8 +18,8 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::broken::BodyError;
-use crate::course::{Exchange, RequestBodyState};
+use super::error::BodyError;
+use crate::connection_state::{Exchange, RequestBodyState};
 
 pub(super) enum Source {
     /// Given on in pieces of at most `piece` bytes.

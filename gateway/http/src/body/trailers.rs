@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fencegate_policies::plan::Plan;
 use hyper::body::Frame;
 
-use super::fields::strip_hop_by_hop;
+use super::hop_by_hop::strip_hop_by_hop;
 
 /// The treatment of a body's trailers.
 #[derive(Clone)]

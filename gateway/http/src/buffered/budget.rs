@@ -7,7 +7,7 @@ use std::sync::{
 
 use fencegate_policies::plan::{
     ListenerLimits,
-    body_memory::{self, FREE},
+    buffer_limits::{self, FREE},
 };
 use tracing::{info, warn};
 
@@ -96,7 +96,7 @@ impl Budget {
 
     /// The largest body that finds room when there is no other one.
     pub fn largest(&self) -> usize {
-        body_memory::max_body(self.limit())
+        buffer_limits::max_body(self.limit())
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -115,7 +115,7 @@ impl Budget {
 impl BudgetReservation {
     /// Makes room for `bytes` of this body in all.
     pub(super) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
-        self.resize_within(bytes, body_memory::body_limit(self.budget.limit(), bytes), usize::MAX)
+        self.resize_within(bytes, buffer_limits::body_limit(self.budget.limit(), bytes), usize::MAX)
     }
 
     /// Makes room for `bytes` in all, where all rooms together take at most `all` then, and those of heads at most `heads`.

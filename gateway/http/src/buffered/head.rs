@@ -1,10 +1,10 @@
 //! The room that the heads of requests take of the memory for bodies.
 
-use fencegate_policies::plan::body_memory::{self, FREE};
+use fencegate_policies::plan::buffer_limits::{self, FREE};
 use hyper::Request;
 
 use super::{Budget, BudgetExceededError, BudgetReservation};
-use crate::share::{ClientId, ClientQuotas, QuotaPermit};
+use crate::client_quota::{ClientId, ClientQuotas, QuotaPermit};
 
 /// The memory for the heads that come over one connection.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl HeadMemory {
             return Ok(None);
         }
         let mut room = self.reserve();
-        room.resize_within(COPIES * bytes, body_memory::complete_head_limit(self.budget.limit()))?;
+        room.resize_within(COPIES * bytes, buffer_limits::complete_head_limit(self.budget.limit()))?;
         Ok(Some(room))
     }
 }
@@ -50,7 +50,7 @@ impl HeadMemory {
 impl HeadReservation {
     /// Makes room for `bytes` of a head that is being read. What has room keeps it.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
-        self.resize_within(bytes, body_memory::head_limit(self.room.budget().limit()))
+        self.resize_within(bytes, buffer_limits::head_limit(self.room.budget().limit()))
     }
 
     fn resize_within(&mut self, bytes: usize, heads: usize) -> Result<(), BudgetExceededError> {
@@ -59,7 +59,7 @@ impl HeadReservation {
             return Ok(());
         }
         // A head that is larger than the share finds room where its client has no other one.
-        let most = body_memory::client_limit(heads).max(bytes);
+        let most = buffer_limits::client_limit(heads).max(bytes);
         let has_share = self.share.as_mut().is_none_or(|share| share.resize(bytes, most));
         let all = self.room.budget().limit().max(heads);
         if has_share && self.room.resize_within(bytes, all, heads).is_ok() {

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
-use fencegate_process::families::MetricRegistry;
+use fencegate_process::registry::MetricRegistry;
 
 /// The families of buffered bodies and heads; clones count into the same ones.
 #[derive(Debug, Clone)]

@@ -2,13 +2,13 @@
 
 mod allowance;
 mod budget;
+mod chunk_buffer;
 mod head;
 pub mod metrics;
-mod pieces;
 
 pub use self::{
     allowance::{MemoryAllowance, memory_allowance},
     budget::{Budget, BudgetExceededError, BudgetReservation},
+    chunk_buffer::{AddChunkError, ChunkBuffer},
     head::{HeadMemory, HeadReservation},
-    pieces::{AddChunkError, ChunkBuffer},
 };

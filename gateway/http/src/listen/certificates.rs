@@ -32,7 +32,7 @@ use super::{
     identity::parse_identity,
     metrics::ClientMetrics,
 };
-use crate::{network::Reset, peer::TlsInfo};
+use crate::{connection_info::TlsInfo, network::Reset};
 
 /// The certificates that a listener shows, and the authorities for its clients. Shared by all workers.
 pub struct Certificates {

@@ -7,7 +7,7 @@ use x509_cert::{
     ext::pkix::{SubjectAltName, name::GeneralName},
 };
 
-use crate::peer::ClientIdentity;
+use crate::connection_info::ClientIdentity;
 
 /// Reads a certificate that was verified already. Fields that cannot be read stay empty; the fingerprint names the
 /// certificate all the same.

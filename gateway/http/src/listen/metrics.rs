@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use fencegate_process::families::MetricRegistry;
+use fencegate_process::registry::MetricRegistry;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
-use super::{places::ConnectionRejection, time_limit::TimeLimit};
+use super::{connection_limit::ConnectionRejection, time_limit::TimeLimit};
 
 /// The families of the connections of clients; clones count into the same ones.
 #[derive(Debug, Clone)]

@@ -16,12 +16,12 @@ use tokio::{
 
 use super::{
     Accept, Network,
-    bound::{ListenAddr, SharedUnixListener},
-    remote::ConnectTarget,
+    connect_target::ConnectTarget,
+    listen_addr::{ListenAddr, SharedUnixListener},
+    socket_path_lock::BACKLOG,
     socket_stream::SocketStream,
-    taken_path::BACKLOG,
 };
-use crate::peer::ConnectionInfo;
+use crate::connection_info::ConnectionInfo;
 
 /// The real network.
 #[derive(Debug, Clone, Copy, Default)]
@@ -165,7 +165,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::network::taken_path::Takeover;
+    use crate::network::socket_path_lock::Takeover;
 
     #[tokio::test]
     async fn workers_share_what_comes_at_once_and_the_last_of_it_is_nobodys_to_lose() {

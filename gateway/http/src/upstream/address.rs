@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use super::liveness::Liveness;
-use crate::network::remote::ConnectTarget;
+use crate::network::connect_target::ConnectTarget;
 
 /// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
 #[derive(Debug)]

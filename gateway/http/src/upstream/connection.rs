@@ -6,12 +6,12 @@ use hyper::{Request, Response, body::Incoming};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    frames::H2WriteState,
+    client_connection::{ConnectionTasks, RequestSender, SendRequestError},
     gate::Gate,
-    speak::{ConnectionTasks, RequestSender, SendRequestError},
+    h2_observer::H2WriteState,
     tls::TlsGeneration,
 };
-use crate::{body::Body, parting::UpgradedIo};
+use crate::{body::Body, upgrade::UpgradedIo};
 
 /// A connection carries one exchange at a time. Dropping it ends it at once: queued bytes are never sent, and an
 /// incomplete exchange ends with a reset.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use fencegate_policies::{
-    pick::{self, LbCandidate},
+    load_balance::{self, LbCandidate},
     plan::{OutlierEjection, PoolLimits},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -102,7 +102,7 @@ impl Endpoint {
         let places = limits.max_connections.min(Semaphore::MAX_PERMITS);
         Self {
             id: NEXT.fetch_add(1, Relaxed),
-            hash: pick::hash_name(&name),
+            hash: load_balance::hash_name(&name),
             name,
             addresses,
             limits,

@@ -29,7 +29,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::frames::H2WriteState;
+use super::h2_observer::H2WriteState;
 use crate::{body::observer::Observer, network::Reset};
 
 /// A connection to an upstream, with its gate.

@@ -19,14 +19,14 @@ use tracing::debug;
 
 use super::{
     address::Address,
+    client_connection::HTTP1,
     endpoint::{Endpoint, EndpointState},
-    fleet::{EndpointSet, Upstreams},
-    introduce::IdentityCheck,
+    endpoint_set::{EndpointSet, Upstreams},
+    identity_check::IdentityCheck,
     pool::Pool,
     resolver::{self, dial},
-    speak::HTTP1,
 };
-use crate::network::{Network, remote::ConnectTarget};
+use crate::network::{Network, connect_target::ConnectTarget};
 
 /// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
 /// not make endpoints look unhealthy. `turning` is run there beside the checks.
@@ -250,7 +250,7 @@ where
 #[cfg(test)]
 mod tests {
     use fencegate_policies::plan::PoolLimits;
-    use fencegate_process::families::MetricRegistry;
+    use fencegate_process::registry::MetricRegistry;
     use tokio::sync::watch;
 
     use super::*;

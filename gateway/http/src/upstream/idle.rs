@@ -15,7 +15,7 @@ use super::{
     address::Address,
     endpoint::{Endpoint, EndpointCount},
 };
-use crate::upstream::pooled::PooledConnection;
+use crate::upstream::pooled_connection::PooledConnection;
 
 /// Both kinds of waiting.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use fencegate_process::{counted::GaugeGuard, families::MetricRegistry};
+use fencegate_process::{gauge_guard::GaugeGuard, registry::MetricRegistry};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
 use super::endpoint::EndpointState;

@@ -1,7 +1,7 @@
 //! Connections to upstreams. Each worker has a pool of its own, so that a request with an idle connection waits for no
 //! other worker.
 
-mod introductions;
+mod identity;
 mod probe;
 
 use std::{io, rc::Rc, sync::Arc, time::Duration};
@@ -18,19 +18,19 @@ use tracing::debug;
 
 use super::{
     address::Address,
+    checkout::Checkout,
+    client_connection::{self, HTTP1, HTTP2, RequestSender},
     connection::Connection,
     endpoint::{ConnectionPermit, Endpoint, EndpointState},
-    fleet::{EndpointCursor, EndpointSet},
+    endpoint_set::{EndpointCursor, EndpointSet},
     gate::{Gate, Gated},
+    identity_check::{BoxError, IdentityCheck, IdentityError},
     idle::IdlePool,
-    introduce::{BoxError, IdentityCheck, IdentityError},
-    lend::Checkout,
     metrics::WaitResult,
     resolver::dial,
-    speak::{self, HTTP1, HTTP2, RequestSender},
 };
 use crate::network::Network;
-use crate::upstream::pooled::PooledConnection;
+use crate::upstream::pooled_connection::PooledConnection;
 
 /// The connections of one worker.
 #[derive(Clone)]
@@ -262,17 +262,21 @@ impl<N: Network> Pool<N> {
         let gated = Gated::new(stream, gate.clone());
         let (protocol, fields) = (fleet.upstream.protocol, fleet.upstream.response_fields);
         let (speaks, generation) = match &fleet.tls {
-            None if protocol == UpstreamProtocol::Http2 => (speak::http2(gated, Scheme::HTTP).await?, None),
-            None => (speak::http1(gated, fields).await?, None),
+            None if protocol == UpstreamProtocol::Http2 => {
+                (client_connection::http2(gated, Scheme::HTTP).await?, None)
+            }
+            None => (client_connection::http1(gated, fields).await?, None),
             Some(secured) => {
                 let (stream, generation) =
                     secured.connect(&endpoint.name, gated, alpn_protocols(protocol)).await?;
                 let speaks = match stream.get_ref().1.alpn_protocol() {
-                    Some(chosen) if chosen == HTTP2.as_bytes() => speak::http2(stream, Scheme::HTTPS).await?,
+                    Some(chosen) if chosen == HTTP2.as_bytes() => {
+                        client_connection::http2(stream, Scheme::HTTPS).await?
+                    }
                     _ if protocol == UpstreamProtocol::Http2 => {
                         return Err(io::Error::other("it does not choose HTTP/2"));
                     }
-                    _ => speak::http1(stream, fields).await?,
+                    _ => client_connection::http1(stream, fields).await?,
                 };
                 (speaks, Some(generation))
             }

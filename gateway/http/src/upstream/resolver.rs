@@ -6,8 +6,8 @@ use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::{address::Address, endpoint::Endpoint, fleet::EndpointSet};
-use crate::network::{Network, remote::ConnectTarget};
+use super::{address::Address, endpoint::Endpoint, endpoint_set::EndpointSet};
+use crate::network::{Network, connect_target::ConnectTarget};
 
 /// After this time a lookup counts as having found nothing.
 const LATE: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use fencegate_process::{
     clock::{SendPermission, SharedClock},
-    said::HumanDuration,
+    display::HumanDuration,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
+    checkout::Checkout,
     gate::{Gate, ShutReason},
-    lend::Checkout,
 };
-use crate::parting::{TunnelEnd, UpgradeHandler, UpgradedIo};
+use crate::upgrade::{TunnelEnd, UpgradeHandler, UpgradedIo};
 
 /// A tunnel before the first byte. Dropping it resets the upstream's connection.
 pub struct Tunnel {

@@ -1,6 +1,6 @@
 //! The errors of a client.
 
-use crate::tenures::keeper::AcquireError;
+use crate::manager::lock_manager::AcquireError;
 
 /// Why there is no lock. Nothing is held, and no lock node is left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,9 +7,9 @@ use tokio::{sync::watch, task::LocalSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    session::{metered::Instrumented, servers::Servers, settings::SessionSettings},
+    manager::session_worker::SessionWorker,
+    session::{instrumented::Instrumented, servers::Servers, settings::SessionSettings},
     state::TokenHistory,
-    tenures::desk::SessionWorker,
 };
 
 /// The sessions have a thread of their own, so that long computations in the program cannot delay their heartbeats.

@@ -15,15 +15,15 @@ use fencegate_policies::{
 use tokio::task::yield_now;
 
 use super::{
-    candidate::{LockNode, NodeAttempt, QueueLocation},
-    delayed::{self, DelayedHandover, HolderNode, LAST_RECORDED},
+    create_tracker::CreateTracker,
+    delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
     grant::{AttemptObserver, Grant, LockAttemptError},
-    made::CreateTracker,
-    rotate::ExhaustedParent,
+    lock_node::{LockNode, NodeAttempt, QueueLocation},
+    sequence_rollover::ExhaustedParent,
 };
-use crate::not_granted::GrantError;
-use crate::recipe::registered::RegistryGuard;
-use crate::session::{evidence::LockValidity, link::ZkClient, live::ActiveSession};
+use crate::error::GrantError;
+use crate::recipe::registry_guard::RegistryGuard;
+use crate::session::{active_session::ActiveSession, client::ZkClient, lock_validity::LockValidity};
 
 /// One attempt.
 pub struct Attempt<L: ZkClient> {
@@ -224,7 +224,7 @@ impl<L: ZkClient> Attempt<L> {
         }
         if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_leave_clean()) {
             for name in delayed.node_names() {
-                delayed::leave_clean(&self.candidate, &name).await;
+                delayed_handover::leave_clean(&self.candidate, &name).await;
             }
             delayed.reset();
             if self.made.names().is_some() {

@@ -14,16 +14,16 @@ use tokio::time::sleep;
 
 use super::{
     attempt::Attempt,
-    candidate::{CREATE_ROUNDS, NodeAttempt, REFUSED_PAUSE, definite_error},
-    contested_node::{ContestedNode, CreateOutcome},
+    exclusive_create::{ContestedNode, CreateOutcome},
     foreign_parent,
     grant::{AttemptObserver, Grant, LockAttemptError},
+    lock_node::{CREATE_ROUNDS, NodeAttempt, REFUSED_PAUSE, definite_error},
 };
-use crate::not_granted::GrantError;
+use crate::error::GrantError;
 use crate::session::{
-    evidence::LockValidity,
-    link::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
-    live::ActiveSession,
+    active_session::ActiveSession,
+    client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+    lock_validity::LockValidity,
 };
 
 /// One attempt at an exclusive node. Whatever happens, [`ExclusiveNode::clear`] has to be the last call.

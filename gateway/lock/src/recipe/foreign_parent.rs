@@ -7,8 +7,8 @@
 
 use super::layout::NodeLayout;
 use crate::session::{
-    link::{NodeKind, ZkClient, ZkError},
-    live::ActiveSession,
+    active_session::ActiveSession,
+    client::{NodeKind, ZkClient, ZkError},
 };
 
 /// The kind of parent that the programs of this line make.

@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc};
 use fencegate_policies::permits::Permit;
 use fencegate_process::clock::BootInstant;
 
-use crate::{not_granted::GrantError, reach::HolderRoute, session::evidence::LockValidity};
+use crate::{error::GrantError, peer_endpoint::HolderRoute, session::lock_validity::LockValidity};
 
 /// The lock, granted.
 #[derive(Debug, Clone)]

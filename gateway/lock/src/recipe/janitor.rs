@@ -7,11 +7,11 @@ use fencegate_process::randomness::Guid;
 use futures_util::future::join_all;
 use tracing::{debug, warn};
 
-use super::{candidate::UNWRITTEN_VERSION, layout::attempt_guid, saying};
+use super::{layout::attempt_guid, lock_node::UNWRITTEN_VERSION, node_data};
 use crate::session::{
-    kept_parents::RETENTION,
-    link::{MultiError, MultiOp, ZkClient, ZkError},
-    live::ActiveSession,
+    active_session::ActiveSession,
+    client::{MultiError, MultiOp, ZkClient, ZkError},
+    retained_parents::RETENTION,
 };
 
 /// Removes unused parents for as long as it is polled.
@@ -63,7 +63,7 @@ async fn sweep<L: ZkClient>(live: &ActiveSession<L>) {
             None => match live.client.data(&path).await {
                 Ok((says, seen))
                     if seen.owner == live.client.id()
-                        && saying::parse_attempt(&says).is_some_and(is_forgotten) =>
+                        && node_data::parse_attempt(&says).is_some_and(is_forgotten) =>
                 {
                     let steps = [MultiOp::Delete { path: &path, version: Some(seen.version) }];
                     live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault)

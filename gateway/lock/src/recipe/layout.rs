@@ -1,10 +1,10 @@
 //! Which lock node stands before which.
 
 pub mod node_names;
-pub mod prospect;
+pub mod queue_position;
 
 pub use node_names::{Contender, NodeLayout, attempt_guid, parse_permit, permit_node_name};
-pub use prospect::QueuePosition;
+pub use queue_position::QueuePosition;
 
 use fencegate_policies::plan::Mode;
 

@@ -17,16 +17,16 @@ use tokio::time::sleep;
 
 use super::{
     attempt::Attempt,
-    candidate::{NodeAttempt, REFUSED_PAUSE, definite_error},
-    contested_node::{ContestedNode, CreateOutcome},
+    exclusive_create::{ContestedNode, CreateOutcome},
     grant::{AttemptObserver, Grant, LockAttemptError},
     layout::{QueuePosition, permit_node_name},
+    lock_node::{NodeAttempt, REFUSED_PAUSE, definite_error},
 };
-use crate::not_granted::GrantError;
+use crate::error::GrantError;
 use crate::session::{
-    evidence::LockValidity,
-    link::{MultiOp, NodeStat, ZkClient, ZkError},
-    live::ActiveSession,
+    active_session::ActiveSession,
+    client::{MultiOp, NodeStat, ZkClient, ZkError},
+    lock_validity::LockValidity,
 };
 
 /// One attempt at a permit. Whatever happens, [`SemaphoreAttempt::clear`] has to be the last call.

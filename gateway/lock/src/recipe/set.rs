@@ -15,19 +15,19 @@ use tokio::time::sleep;
 
 use super::{
     attempt::NUMBERS_USED_UP,
-    candidate::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, QueueLocation, definite_error},
-    delayed::{self, DelayedHandover, HolderNode, LAST_RECORDED},
+    create_tracker::CreateTracker,
+    delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
     grant::{AttemptObserver, Grant, LockAttemptError},
     layout::Rank,
-    made::CreateTracker,
-    rotate::ExhaustedParent,
+    lock_node::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, QueueLocation, definite_error},
+    sequence_rollover::ExhaustedParent,
 };
-use crate::not_granted::GrantError;
-use crate::recipe::registered::RegistryGuard;
+use crate::error::GrantError;
+use crate::recipe::registry_guard::RegistryGuard;
 use crate::session::{
-    evidence::LockValidity,
-    link::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
-    live::ActiveSession,
+    active_session::ActiveSession,
+    client::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    lock_validity::LockValidity,
 };
 
 /// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.
@@ -280,7 +280,7 @@ impl<L: ZkClient> SetAttempt<L> {
         if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_leave_clean()) {
             let nodes = delayed.node_names();
             let leaving = self.candidates.iter().zip(&nodes);
-            join_all(leaving.map(|(candidate, name)| delayed::leave_clean(candidate, name))).await;
+            join_all(leaving.map(|(candidate, name)| delayed_handover::leave_clean(candidate, name))).await;
             delayed.reset();
             if self.made.names().is_some() {
                 return self.made.clear();

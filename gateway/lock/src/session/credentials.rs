@@ -12,8 +12,8 @@ use std::{
 use fencegate_policies::{host::CanonicalHost, plan};
 use fencegate_process::{
     client_tls::{ClientTlsError, SYSTEM_ROOTS, client_config, file_versions},
+    display::error_chain,
     pem::{self, FileSecrecy, FileVersion, PemError, not_after},
-    said::error_chain,
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use tracing::{error, info};

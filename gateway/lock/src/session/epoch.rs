@@ -1,6 +1,6 @@
 //! Computes E of a token from the czxid of its lock node.
 
-use crate::not_granted::GrantError;
+use crate::error::GrantError;
 
 /// E of a token. A zxid above 2^63 reads as negative; that is an error, because a wrong token would be worse than none.
 pub fn epoch(base: u64, czxid: i64) -> Result<u64, GrantError> {

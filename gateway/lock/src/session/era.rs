@@ -4,16 +4,16 @@
 //! therefore refuses to grant instead of making one.
 
 use fencegate_process::{
-    again,
+    command_hint,
     randomness::{Guid, Randomness},
 };
 
 use super::epoch::epoch;
 use super::{
-    link::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
     paths::Paths,
 };
-use crate::meta::{FORMAT, InstallationMeta, RollbackEvidence, UNMARKED};
+use crate::installation::{FORMAT, InstallationMeta, RollbackEvidence, UNMARKED};
 
 /// `meta` as read. Every heartbeat of a session checks that its version is still the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Era {
 pub enum ReadMetaError {
     #[error(
         "{path} does not exist; make it once with `{}`",
-        again::command_line(again::CommandTarget::Gateway, "era init")
+        command_hint::command_line(command_hint::CommandTarget::Gateway, "era init")
     )]
     Missing { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::reach::{PageAddress, PeerEndpoint};
+use crate::peer_endpoint::{PageAddress, PeerEndpoint};
 
 /// Data of a member node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,47 +1,47 @@
 //! The ZooKeeper session: kept alive by one thread, and never believed without proof.
 //!
-//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, where `watches` are bounded and `looks` see the rest, [`metered`] times either.
-//! [`servers`] connects, with `credentials`; [`handshake`] finds out why it could not. [`heartbeat`] turns
-//! committed writes into the deadline of a [`proof`], [`granted`] hears for how long a server keeps the session, [`evidence`] is that of one tenure; [`supervise`] makes a session,
-//! has it kept, and begins anew when it is over; `node_access` is who may write our nodes, [`open_nodes`] looks who may, [`applied`] changes it; [`bump`] begins the next era; `others` sees what the other gateways do;
-//! `plans` publishes what the gateway locks, `published_plan` is what a session has published, `judged` has what the others have published judged by whoever knows what it means ([`publication`]); [`live`] is the one of the
-//! moment, [`together`] sends what is [`collected`] for several keys at once, [`kept_parents`] stay while their keys come back.
+//! [`client`] is what an ensemble can do for us, [`zookeeper`] the real one, where `watches` are bounded and `looks` see the rest, [`instrumented`] times either.
+//! [`servers`] connects, with `credentials`; [`tls_diagnosis`] finds out why it could not. [`heartbeat`] turns
+//! committed writes into the deadline of a [`session_deadline`], [`negotiated_timeout`] hears for how long a server keeps the session, [`lock_validity`] is that of one tenure; [`supervisor`] makes a session,
+//! has it kept, and begins anew when it is over; `node_access` is who may write our nodes, [`acl_audit`] looks who may, [`apply_acl`] changes it; [`era_bump`] begins the next era; `others` sees what the other gateways do;
+//! `plans` publishes what the gateway locks, `published_plan` is what a session has published, `judged` has what the others have published judged by whoever knows what it means ([`plan_publication`]); [`active_session`] is the one of the
+//! moment, [`batch_sender`] sends what is [`batch`] for several keys at once, [`retained_parents`] stay while their keys come back.
 
-pub mod applied;
-pub mod bump;
-pub mod collected;
-pub(crate) mod compare;
-pub mod complaints;
+mod acl;
+pub mod acl_audit;
+pub mod active_session;
+mod announced_plan;
+pub mod apply_acl;
+pub mod batch;
+pub mod batch_sender;
+pub mod client;
 pub mod credentials;
 pub mod epoch;
 pub mod era;
-pub mod evidence;
-pub mod granted;
-pub mod handshake;
+pub mod era_bump;
 pub mod heartbeat;
-pub mod judged;
-mod keep;
-pub mod kept_parents;
-pub mod link;
-pub mod live;
-mod looks;
+mod heartbeat_loop;
+pub mod instrumented;
+pub mod local_member;
+pub mod lock_validity;
+pub mod log_dedup;
 pub mod member;
-pub mod metered;
-pub mod nameplate;
-mod node_access;
-pub mod open_nodes;
-mod others;
-pub mod parents;
+pub mod negotiated_timeout;
+pub mod parent_cache;
 pub mod paths;
-mod plans;
-pub mod proof;
-pub mod publication;
-mod published_plan;
-pub mod reattach;
+mod peer_check;
+pub(crate) mod plan_compare;
+mod plan_nodes;
+pub mod plan_publication;
+pub mod plan_watch;
+mod polled_watch;
 pub mod registry;
+pub mod retained_parents;
 pub mod servers;
+pub mod session_check;
+pub mod session_deadline;
 pub mod settings;
-pub mod supervise;
-pub mod together;
-mod watches;
+pub mod supervisor;
+pub mod tls_diagnosis;
+mod watch_budget;
 pub mod zookeeper;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use fencegate_policies::{key::ResourceKey, plan::LockSite};
-use fencegate_process::{randomness::Guid, shown};
+use fencegate_process::{key_redaction, randomness::Guid};
 
 use fencegate_policies::operation::OperationId;
 
@@ -54,7 +54,11 @@ impl Paths {
     /// The path of a lock node or its parent, shortened for the log.
     pub fn display_path(&self, path: &str) -> String {
         let ours = path.strip_prefix(&*self.root).is_some_and(|below| below.starts_with('/'));
-        if ours { shown::redact_path(&self.locks(), path) } else { shown::redact_foreign_path(path) }
+        if ours {
+            key_redaction::redact_path(&self.locks(), path)
+        } else {
+            key_redaction::redact_foreign_path(path)
+        }
     }
 
     /// Identity and era of the installation.

@@ -13,7 +13,7 @@ use fencegate_process::{clock::BootInstant, randomness::Guid};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::parents::ParentCache;
+use super::parent_cache::ParentCache;
 
 /// A cached tenure. It can be ended while nobody uses it.
 pub(crate) trait Evictable {

@@ -7,10 +7,10 @@ use tokio::time::sleep;
 use zookeeper_client::Client;
 
 use super::{
+    acl::NodeAcls,
+    client::{ZkConnector, ZkError},
     credentials::{Credentials, CredentialsError},
-    handshake::{HandshakeOutcome, four_letter_word, probe_all, refusals},
-    link::{ZkConnector, ZkError},
-    node_access::NodeAcls,
+    tls_diagnosis::{HandshakeOutcome, four_letter_word, probe_all, refusals},
     zookeeper::ZkSession,
 };
 use crate::metrics::SessionMetrics;

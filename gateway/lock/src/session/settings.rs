@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencegate_policies::plan;
 use fencegate_process::{clock::SharedClock, randomness::Randomness};
 
-use super::{complaints::LogDedup, nameplate::LocalMember};
+use super::{local_member::LocalMember, log_dedup::LogDedup};
 use crate::{metrics::SessionMetrics, state::TokenHistory};
 
 /// The settings of a session.
@@ -18,7 +18,7 @@ pub struct SessionSettings {
     /// Makes a missing `meta` before the first session of the process, and never later. If `meta` goes while we run,
     /// the ensemble was wiped, and tokens would begin at one again.
     pub init: bool,
-    /// Lock nodes with higher numbers never hold; see [`crate::recipe::rotate`].
+    /// Lock nodes with higher numbers never hold; see [`crate::recipe::sequence_rollover`].
     pub sequence_limit: u32,
     /// What the process knows of the installation, shared by all sessions.
     pub token_history: Arc<TokenHistory>,

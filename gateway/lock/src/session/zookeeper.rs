@@ -20,13 +20,13 @@ use zookeeper_client::{
 };
 
 use super::{
-    granted,
-    link::{
+    acl::NodeAcls,
+    client::{
         AclWriter, ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkError,
     },
-    looks::PolledWatches,
-    node_access::NodeAcls,
-    watches::{WatchBudget, wait_fired},
+    negotiated_timeout,
+    polled_watch::PolledWatches,
+    watch_budget::{WatchBudget, wait_fired},
 };
 
 /// One session.
@@ -164,7 +164,7 @@ impl ZkClient for ZkSession {
 
     fn granted_timeout(&self) -> Option<Duration> {
         self.count_state_changes();
-        granted::shortest_timeout(self.id(), self.connections.get())
+        negotiated_timeout::shortest_timeout(self.id(), self.connections.get())
     }
 
     fn state(&self) -> ConnectionState {

@@ -4,9 +4,9 @@
 //! them a second time, and its tokens would be below those that services have seen. Only a process that remembers can
 //! notice.
 
-mod folder;
-mod progress;
-mod went_back;
+mod error;
+mod record;
+mod state_dir;
 mod writer;
 
 use std::{
@@ -22,13 +22,13 @@ use fencegate_process::randomness::Randomness;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use self::{folder::StateDir, writer::WriterNotify};
 pub use self::{
-    folder::{StateDirError, read_records},
-    progress::InstallationRecord,
-    went_back::RollbackError,
+    error::RollbackError,
+    record::InstallationRecord,
+    state_dir::{StateDirError, read_records},
 };
-use crate::meta::InstallationMeta;
+use self::{state_dir::StateDir, writer::WriterNotify};
+use crate::installation::InstallationMeta;
 
 /// Shared by all sessions of a process.
 #[derive(Debug, Default)]
@@ -238,7 +238,7 @@ impl RollbackAlarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::RollbackEvidence;
+    use crate::installation::RollbackEvidence;
 
     fn meta(uuid: &str, era: u64, base: u64) -> InstallationMeta {
         InstallationMeta { format: 1, uuid: uuid.into(), era, base, suspect: None }

@@ -8,7 +8,7 @@ use std::{
 
 use tracing::{error, info};
 
-use super::{folder::StateDir, progress::InstallationRecord};
+use super::{record::InstallationRecord, state_dir::StateDir};
 
 /// Wakes the writer when a new epoch was seen.
 #[derive(Debug, Default)]
@@ -121,7 +121,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::state::folder;
+    use crate::state::state_dir;
     use fencegate_process::randomness::SystemRandomness;
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
             bell.notify();
         }
         bell.stop();
-        assert_eq!(folder::read_records(home.path()).expect("readable")[0].highest, 1000);
+        assert_eq!(state_dir::read_records(home.path()).expect("readable")[0].highest, 1000);
     }
 
     #[test]
@@ -166,6 +166,6 @@ mod tests {
         counted.recv().expect("it fails");
         std::fs::create_dir(&path).expect("made again");
         bell.stop();
-        assert_eq!(folder::read_records(&path).expect("readable")[0].highest, 1, "tried again");
+        assert_eq!(state_dir::read_records(&path).expect("readable")[0].highest, 1, "tried again");
     }
 }

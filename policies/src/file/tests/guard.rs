@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{GUARD, MINIMAL, PAYMENTS};
 use crate::{
-    diagnose::Code,
+    diagnostics::Code,
     file::{FileKind, LoadedFile, kind, load, load_guard},
     plan::{
         ClientTls, Enforcement, ExpiryPolicy, FencingLevel, GuardPlan, MissingToken, OutcomeProbe,

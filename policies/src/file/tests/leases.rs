@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{super::*, MINIMAL, gateway};
 use crate::{
-    diagnose::Code,
+    diagnostics::Code,
     key::ResourceKey,
     plan::{LeasePlan, LeasePolicy, PrincipalCredential},
 };

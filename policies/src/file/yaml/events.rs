@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
-use crate::diagnose::SourceSpan;
+use crate::diagnostics::SourceSpan;
 
 /// As the parser hands it over.
 pub(super) enum RawValue {

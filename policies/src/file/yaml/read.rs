@@ -8,15 +8,15 @@ use serde_saphyr::{
 };
 
 use super::{
-    document::{MappingKey, Node, NodeValue, Scalar},
+    ast::{MappingKey, Node, NodeValue, Scalar},
+    errors::to_diagnostic,
     events::{RawValue, place},
-    slips::to_diagnostic,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Code, Diagnostic, SourceSpan},
     file::{
+        diagnostics::Diagnostics,
         environment::{EnvExpander, Environment},
-        faults::Diagnostics,
     },
 };
 

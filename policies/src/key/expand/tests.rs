@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    header_name::same_field,
     key::{json::BodyValues, query::BAD_ESCAPE},
-    spelling::same_field,
 };
 
 /// A request in which every source has the value of `name` for the variable `name`.

@@ -9,8 +9,8 @@ use crate::{
     client::FencingOutcome,
     history::Execution,
     matrix::{
-        chronicle::{AccidentTime, ClientAttempt, KeyExecution, ResponseContent, RunLog},
         level::MatrixLevel,
+        run_log::{AccidentTime, ClientAttempt, KeyExecution, ResponseContent, RunLog},
     },
     origin::{AccessMode, AccountEffect},
 };
@@ -110,7 +110,7 @@ fn a_sound_run_breaks_nothing_at_any_level() {
         assert_eq!(breaches(&sound(), level), [], "{level:?}");
     }
     assert_eq!(sound().recovery(), Some(Duration::from_secs(13)));
-    assert_eq!(sound().history_by(crate::matrix::chronicle::ExecutionInterval::Effect).hand_overs(), 4);
+    assert_eq!(sound().history_by(crate::matrix::run_log::ExecutionInterval::Effect).hand_overs(), 4);
 }
 
 type RunLogEdit = fn(&mut RunLog);

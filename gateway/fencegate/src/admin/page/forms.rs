@@ -7,22 +7,22 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Redirect, Response},
 };
-use fencegate_lock::once::unresolved::UnresolvedOperation;
-use fencegate_process::shown::KeyRedaction;
+use fencegate_lock::idempotency::unresolved::UnresolvedOperation;
+use fencegate_process::key_redaction::KeyRedaction;
 use serde::Deserialize;
 
 use super::{
-    frame::{ErrorPage, Page, VERSION},
+    layout::{ErrorPage, Page, VERSION},
     parts::OperationRow,
     times::format_since,
 };
 use crate::admin::{
-    breaking::Breaking,
-    deed::AuditAction,
-    documents::encode,
-    fault::{ApiError, ApiErrorCode},
-    gateway_seen::GatewayState,
-    input::ResolvedAs,
+    audit::AuditAction,
+    break_lock::Breaking,
+    error::{ApiError, ApiErrorCode},
+    extract::ResolvedAs,
+    models::encode,
+    state::GatewayState,
 };
 
 #[derive(Deserialize)]

@@ -3,33 +3,33 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
-use fencegate_lock::once::unresolved::UnresolvedOperation;
-use fencegate_lock::tenures::{
-    inquiry::SessionStatus,
-    question::RegisteredGateway,
-    survey::{self, ListFilter, ListOrder, LockListing, WaitReason},
+use fencegate_lock::idempotency::unresolved::UnresolvedOperation;
+use fencegate_lock::manager::{
+    admin::SessionStatus,
+    admin_query::RegisteredGateway,
+    listing::{self, ListFilter, ListOrder, LockListing, WaitReason},
 };
 use fencegate_policies::{
     key::ResourceKey,
     plan::{GatewayPlan, OnceStore},
 };
-use fencegate_process::{gathered::MetricSnapshot, shown::KeyRedaction};
+use fencegate_process::{key_redaction::KeyRedaction, metric_snapshot::MetricSnapshot};
 use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
 use super::{
     forms::operation_row,
-    frame::VERSION,
-    neighbours::peer_page_url,
+    layout::VERSION,
     parts::{CounterRow, OperationRow, ProcessStatus, Tile},
+    peers::peer_page_url,
     plot::Plot,
     times::{format_millis, now},
 };
 use crate::{
     admin::{
-        documents::{self, encode},
-        effective::Effective,
-        gateway_seen::GatewayState,
+        config_dump::Effective,
+        models::{self, encode},
+        state::GatewayState,
     },
     refusal::Reason,
 };
@@ -199,7 +199,7 @@ fn tiles(
         plain(format!("{in_flight:.0}"), "requests in flight", false),
         plain(survey.waiting.to_string(), "requests waiting", survey.waiting > 0),
         plain(
-            longest.map_or_else(|| "none".into(), |longest| format_millis(documents::millis(longest))),
+            longest.map_or_else(|| "none".into(), |longest| format_millis(models::millis(longest))),
             "longest wait",
             longest.is_some(),
         ),
@@ -230,12 +230,12 @@ async fn wait_rows(seen: &GatewayState, survey: &LockListing, names: KeyRedactio
         (&lock.key, seen.keeper.queue_entries(&lock.key, seen.config.site(&lock.key)).await)
     }))
     .await;
-    let line = |lock: &survey::ListedLock| {
+    let line = |lock: &listing::ListedLock| {
         lines.iter().find(|(key, _)| **key == lock.key).and_then(|(_, line)| line.as_deref().ok())
     };
-    let row = |lock: &&survey::ListedLock| {
+    let row = |lock: &&listing::ListedLock| {
         let first = lock.line.first();
-        let mut why = documents::describe_waiting(&seen.name, Some(lock), line(lock));
+        let mut why = models::describe_waiting(&seen.name, Some(lock), line(lock));
         if lock.why == Some(WaitReason::HeldElsewhere) && line(lock).is_none() {
             why = "Another gateway was before us.".into();
         }
@@ -244,14 +244,14 @@ async fn wait_rows(seen: &GatewayState, survey: &LockListing, names: KeyRedactio
             link: key_link(&lock.key, names),
             route: first.map(|first| first.route.to_string()).unwrap_or_default(),
             count: lock.waiting,
-            longest: first.map(|first| format_millis(documents::millis(first.since))).unwrap_or_default(),
+            longest: first.map(|first| format_millis(models::millis(first.since))).unwrap_or_default(),
             why,
         }
     };
     wanted.iter().map(row).collect()
 }
 
-fn lock_row(lock: &survey::ListedLock, names: KeyRedaction) -> LockRow {
+fn lock_row(lock: &listing::ListedLock, names: KeyRedaction) -> LockRow {
     let first = lock.held.first().expect("only held keys are shown");
     LockRow {
         key: names.display(&lock.key),
@@ -259,7 +259,7 @@ fn lock_row(lock: &survey::ListedLock, names: KeyRedaction) -> LockRow {
         route: first.route.as_ref().map(ToString::to_string).unwrap_or_default(),
         mode: first.mode.as_str(),
         token: first.token.map(|token| token.to_string()).unwrap_or_default(),
-        age: format_millis(documents::millis(first.since)),
+        age: format_millis(models::millis(first.since)),
         in_flight: lock.held.iter().map(|held| held.in_flight).sum(),
         waiting: lock.waiting,
         state: match first {
@@ -280,7 +280,7 @@ fn hot_key_rows(seen: &GatewayState) -> (Vec<HotKeyRow>, String) {
         clippy::cast_sign_loss,
         reason = "a part of a hundred; milliseconds"
     )]
-    let row = |key: documents::HotKey| HotKeyRow {
+    let row = |key: models::HotKey| HotKeyRow {
         share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
         waited: format_millis(key.waited_ms as u64),
         link: names.tells_keys_apart().then(|| format!("/locks/{}", encode(&key.key))),

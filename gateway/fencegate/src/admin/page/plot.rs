@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::times::format_millis;
-use crate::admin::trends::{EVERY, MOST, Percentiles};
+use crate::admin::history::{EVERY, MOST, Percentiles};
 
 /// What the template draws.
 pub(super) struct Plot {

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::response::{IntoResponse, Response};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
-use super::frame::{Page, VERSION};
+use super::layout::{Page, VERSION};
 
 const TEXT: &str = include_str!("../../../../../deploy/RUNBOOK.md");
 

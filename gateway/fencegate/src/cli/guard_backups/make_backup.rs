@@ -5,11 +5,11 @@ use std::{io::Write as _, path::Path, process::ExitCode, time::Duration};
 use fencegate_guard::store::{RedbStore, Store as _, backup::BackupHeader};
 use fencegate_policies::plan;
 
-use super::{backup_verb::BackupArgs, failure::BackupCommandError, wording};
+use super::{args::BackupArgs, error::BackupCommandError, render};
 use crate::{
-    backups::new_file::{AtomicFile, OverwritePolicy, WriteBackupError},
+    backups::atomic_file::{AtomicFile, OverwritePolicy, WriteBackupError},
     cli::{
-        admin::{self, AdminClient, CommandTarget},
+        admin_client::{self, AdminClient, CommandTarget},
         config, out, policy,
     },
 };
@@ -26,7 +26,7 @@ pub(super) fn run(making: &BackupArgs) -> Result<(), ExitCode> {
         }
         false => {
             let found = making.guard.place.resolve(CommandTarget::Guard)?;
-            admin::with_client(&found, CommandTarget::Guard, async |guard| {
+            admin_client::with_client(&found, CommandTarget::Guard, async |guard| {
                 Ok(backup_running(guard, making).await)
             })
             .map_err(BackupCommandError::from)
@@ -34,7 +34,7 @@ pub(super) fn run(making: &BackupArgs) -> Result<(), ExitCode> {
         }
     };
     let header = made.map_err(|trouble| out::report_error(&trouble))?;
-    out::print_text(wording::backup_text(&making.file, &header, making.guard.format))
+    out::print_text(render::backup_text(&making.file, &header, making.guard.format))
 }
 
 async fn backup_running(

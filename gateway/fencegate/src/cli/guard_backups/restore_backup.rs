@@ -11,16 +11,16 @@ use fencegate_policies::plan;
 use fencegate_process::randomness::{Guid, SystemRandomness};
 
 use super::{
-    backup_verb::RestoreArgs,
-    failure::BackupCommandError,
-    wording::{self, RestoreOutcome},
+    args::RestoreArgs,
+    error::BackupCommandError,
+    render::{self, RestoreOutcome},
 };
 use crate::{
     backups::{
-        new_file::OverwritePolicy,
-        store_place::{RestoreTarget, RestoredStore},
+        atomic_file::OverwritePolicy,
+        restore_target::{RestoreTarget, RestoredStore},
     },
-    cli::{admin::CommandTarget, config, era, out, policy},
+    cli::{admin_client::CommandTarget, config, era, out, policy},
 };
 
 pub(super) fn run(restoring: &RestoreArgs) -> Result<(), ExitCode> {
@@ -31,7 +31,7 @@ pub(super) fn run(restoring: &RestoreArgs) -> Result<(), ExitCode> {
     let gateway = asked.map(policy::read_quietly).transpose()?;
     let gateway = asked.zip(gateway.as_ref());
     let outcome = restore(restoring, &guard, gateway).map_err(|trouble| out::report_error(&trouble))?;
-    out::print_text(wording::restore_text(&outcome, restoring.format))
+    out::print_text(render::restore_text(&outcome, restoring.format))
 }
 
 fn restore(

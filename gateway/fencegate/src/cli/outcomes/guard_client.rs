@@ -1,24 +1,24 @@
 //! Talks to the admin listener of a guard.
 
-use fencegate_process::again;
+use fencegate_process::command_hint;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    text::{self, KeyReport},
-    verb::OutcomesCommand,
+    args::OutcomesCommand,
+    render::{self, KeyReport},
 };
 use crate::{
-    admin::{documents::encode, input::ResolvedAs, outcomes::Open},
+    admin::{extract::ResolvedAs, models::encode, outcomes::Open},
     cli::{
-        admin::{self, AdminClient, AdminClientError, AdminTarget, CommandTarget},
+        admin_client::{self, AdminClient, AdminClientError, AdminTarget, CommandTarget},
         log::Format,
     },
 };
 
 /// Runs the verb and returns the text to print.
 pub(in crate::cli) fn run(verb: &OutcomesCommand, found: &AdminTarget) -> Result<String, AdminClientError> {
-    admin::with_client(found, CommandTarget::Guard, async |asker| {
+    admin_client::with_client(found, CommandTarget::Guard, async |asker| {
         let mut guard = GuardClient(asker);
         match verb {
             OutcomesCommand::Show { about, guard: running } => {
@@ -46,13 +46,13 @@ impl GuardClient<'_> {
         let open = self.unknown_outcomes().await?;
         let Some(about) = about else {
             return Ok(match format {
-                Format::Text => text::list_text(&open),
+                Format::Text => render::list_text(&open),
                 Format::Json => pretty(&json!({ "operations": open })),
             });
         };
         if let Some(one) = open.iter().find(|open| open.reference == about) {
             return Ok(match format {
-                Format::Text => text::describe(one),
+                Format::Text => render::describe(one),
                 Format::Json => pretty(&json!(one)),
             });
         }
@@ -61,7 +61,7 @@ impl GuardClient<'_> {
             return Ok(pretty(&known));
         }
         let key: KeyReport = self.0.parse(known)?;
-        Ok(text::key_text(&key, open.iter().filter(|open| key.matches(open))))
+        Ok(render::key_text(&key, open.iter().filter(|open| key.matches(open))))
     }
 
     async fn resolve(
@@ -81,7 +81,7 @@ impl GuardClient<'_> {
         self.post(&path, &said).await?;
         let about = open.iter().find(|open| open.reference == reference);
         Ok(match format {
-            Format::Text => text::resolved_text(reference, outcome, about),
+            Format::Text => render::resolved_text(reference, outcome, about),
             Format::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
         })
     }
@@ -114,7 +114,7 @@ impl GuardClient<'_> {
 fn known_to_show(trouble: AdminClientError) -> AdminClientError {
     match trouble {
         AdminClientError::NotFound { said } => {
-            let show = again::command_line(CommandTarget::Guard, "guard show");
+            let show = command_hint::command_line(CommandTarget::Guard, "guard show");
             AdminClientError::NotFound { said: format!("{said}; `{show}` lists what is unknown") }
         }
         other => other,

@@ -4,12 +4,12 @@ use std::{rc::Rc, time::Duration};
 
 use fencegate_http::network::Network;
 use fencegate_lock::{
-    reach::HolderRoute,
-    tenures::{
-        keeper::AcquireError,
-        tenure::GrantGuard,
-        wish::{LockRequest, WaitPlace},
+    manager::{
+        grant_guard::GrantGuard,
+        lock_manager::AcquireError,
+        lock_request::{LockRequest, WaitPlace},
     },
+    peer_endpoint::HolderRoute,
 };
 use fencegate_policies::{
     key::ResourceKey,
@@ -17,13 +17,13 @@ use fencegate_policies::{
 };
 use tokio::time::Instant;
 
-use super::{fencing::FenceDeps, held_tenure::RequestGrant};
+use super::{deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
     metrics::AcquireLabel,
     refusal::{Reason, Refusal},
     steps::{
+        client_liveness::ClientWatch,
         key::{KeyedRequest, RequestLock},
-        presence::ClientWatch,
     },
 };
 

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_http::{
-    body::{Body, Reply, Trailers, fields},
-    course::interim::InformationalSender,
-    upstream::{lend::Checkout, lent},
+    body::{Body, Reply, Trailers, hop_by_hop},
+    connection_state::informational::InformationalSender,
+    upstream::{checkout::Checkout, return_on_end},
 };
 use fencegate_policies::plan::ReservedFields;
 use hyper::{
@@ -16,8 +16,8 @@ use hyper::{
 };
 use tracing::warn;
 
-use super::verdict::GuardReport;
-use crate::{headers::FENCING_REFUSAL, notes::PlanHandle};
+use super::guard_report::GuardReport;
+use crate::{headers::FENCING_REFUSAL, request_context::PlanHandle};
 
 /// An answer of the upstream whose head is here.
 pub(super) struct UpstreamResponse<'a> {
@@ -41,12 +41,12 @@ impl UpstreamResponse<'_> {
         if let Some(longest) = keep_alive(&head.headers) {
             lend.limit_idle_time(longest);
         }
-        fields::strip_hop_by_hop(&mut head.headers, &plan.fields);
+        hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
         // The version belongs to this hop. In HTTP/1.0 an answer without a length would look complete where it breaks
         // off.
         head.version = Version::HTTP_11;
         let (trailers, idle) = (Trailers::Clean(plan.clone()), lend.upstream().response_body_idle);
-        Response::from_parts(head, lent::upstream_body(incoming, trailers, idle, lend, fenced))
+        Response::from_parts(head, return_on_end::upstream_body(incoming, trailers, idle, lend, fenced))
     }
 
     /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
@@ -69,7 +69,7 @@ pub(super) fn pass_interims(
             return;
         }
         let mut headers = answer.headers().clone();
-        fields::strip_hop_by_hop(&mut headers, &ours);
+        hop_by_hop::strip_hop_by_hop(&mut headers, &ours);
         // An interim answer has no body that these fields could describe.
         headers.remove(CONTENT_LENGTH);
         saying.send(answer.status(), &headers);

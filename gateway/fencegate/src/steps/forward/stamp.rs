@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use fencegate_lock::tenures::tenure::Dispatch;
+use fencegate_lock::manager::grant_guard::Dispatch;
 use fencegate_policies::{
     key::{ResourceKey, join_keys},
     not_after::NotAfter,
@@ -20,10 +20,10 @@ use hyper::{
 };
 
 use crate::{
-    dispatch_span::DispatchWindow,
+    dispatch_window::DispatchWindow,
     headers::{FENCING_HOPS, FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_NUMBER, FENCING_TOKEN},
     refusal::{Reason, Refusal},
-    steps::{claim::present, permitted::DispatchPermit},
+    steps::{authorized::DispatchPermit, extract_claim::parse_headers},
 };
 
 /// Each new connection gets a new dispatch, with the next G. Returns with it the moment after which it must not be
@@ -74,7 +74,7 @@ pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: 
     );
     headers.insert(FENCING_MODE, HeaderValue::from_static(mode.as_str()));
     if upstream.fencing == FencingLevel::Guard {
-        headers.insert(FENCING_HOPS, HeaderValue::from(present::hops(headers)));
+        headers.insert(FENCING_HOPS, HeaderValue::from(parse_headers::hops(headers)));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The name of an operation between gateway and guard: hashes, so that no store holds the names that clients use.
 
 use aws_lc_rs::digest::{Context, SHA256};
-use fencegate_http::peer::ClientIdentity;
+use fencegate_http::connection_info::ClientIdentity;
 use fencegate_policies::{
     operation::{Fingerprint, Operation, OperationId},
     plan::{self, OnceRule, is_credential, normalize},

@@ -1,12 +1,12 @@
 //! Cases in which the service ends at work and starts again.
 
 use crate::verify::{
-    action::{
+    case::{Case, CaseGroup, Requirement::Restart, Scenario},
+    step::{
         Expectation::{Accepted, SameTenure, Stale},
         crash, write,
     },
-    case::{Case, CaseGroup, Requirement::Restart, Scenario},
-    stamp::epoch,
+    token_headers::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -1,17 +1,17 @@
 //! Cases with requests that no gateway sends: without a token, or with a text that only resembles one.
 
 use crate::verify::{
-    action::{
-        A, B,
-        Expectation::{Accepted, Refused, Stale},
-        with_headers, write,
-    },
     case::{
         Case, CaseGroup,
         Requirement::{Numbers, Spelled, Tokens},
         Scenario::{Malformed, Steps},
     },
-    stamp::{
+    step::{
+        A, B,
+        Expectation::{Accepted, Refused, Stale},
+        with_headers, write,
+    },
+    token_headers::{
         Spelling::{Dot, Underscore},
         TokenHeaders::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
         epoch,

@@ -1,13 +1,13 @@
 //! Cases with requests that come after the moment of their `Fencing-Not-After`.
 
 use crate::verify::{
-    action::{
+    case::{Case, CaseGroup, Requirement::NotAfter as Claimed, Scenario::Steps},
+    step::{
         B,
         Expectation::{Accepted, Expired, Refused},
         with_headers, write,
     },
-    case::{Case, CaseGroup, Requirement::NotAfter as Claimed, Scenario::Steps},
-    stamp::{
+    token_headers::{
         DeadlineField::{Late, Text, Twice},
         TokenHeaders::Until,
         epoch,

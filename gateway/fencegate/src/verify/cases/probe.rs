@@ -1,16 +1,16 @@
 //! Cases in which the service is asked what became of an operation, as a guard asks after a lost answer.
 
 use crate::verify::{
-    action::{
-        Expectation::{Accepted, Done, NotDone, Refused},
-        probe, write,
-    },
     case::{
         Case, CaseGroup,
         Requirement::{Instances, Probe},
         Scenario::OneOperation,
     },
-    stamp::epoch,
+    step::{
+        Expectation::{Accepted, Done, NotDone, Refused},
+        probe, write,
+    },
+    token_headers::epoch,
 };
 
 const CLOSE: &str = "keep a row for each name and close it in the transaction that answers `not done`, with the larger token, as \

@@ -1,18 +1,18 @@
 //! Cases with requests at the same moment, at one instance and at two.
 
-use super::mend::UPSERT;
+use super::remedies::UPSERT;
 use crate::verify::{
-    action::{
-        Expectation::{Accepted, Stale},
-        write,
-    },
     case::{
         Case, CaseGroup,
         InstanceSpread::{OneInstance, TwoInstances},
         Requirement::{Body, Instances, Slow, Tokens},
         Scenario,
     },
-    stamp::epoch,
+    step::{
+        Expectation::{Accepted, Stale},
+        write,
+    },
+    token_headers::epoch,
 };
 
 const ONE_TRANSACTION: &str = "compare in the transaction that has the effect, by one statement that makes or changes the \

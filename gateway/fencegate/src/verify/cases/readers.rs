@@ -1,13 +1,13 @@
 //! Cases with readers that share a key, so that there is a mark of writes and a mark of reads.
 
 use crate::verify::{
-    action::{
+    case::{Case, CaseGroup, Requirement::Shared, Scenario::Steps},
+    step::{
         B, C,
         Expectation::{Accepted, SameTenure, Stale},
         read, write,
     },
-    case::{Case, CaseGroup, Requirement::Shared, Scenario::Steps},
-    stamp::epoch,
+    token_headers::epoch,
 };
 
 const TWO_MARKS: &str = "keep two marks: a write has to be greater than both and raises that of writes, a read has to be \

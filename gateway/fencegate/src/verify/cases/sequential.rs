@@ -1,18 +1,18 @@
 //! Cases with one request after another.
 
-use super::mend::UPSERT;
+use super::remedies::UPSERT;
 use crate::verify::{
-    action::{
-        B,
-        Expectation::{Accepted, NotAgain, SameTenure, Stale},
-        repeat, wait, write, write_other,
-    },
     case::{
         Case, CaseGroup,
         Requirement::{OtherWrite, Remember, Tokens},
         Scenario::Steps,
     },
-    stamp::epoch,
+    step::{
+        B,
+        Expectation::{Accepted, NotAgain, SameTenure, Stale},
+        repeat, wait, write, write_other,
+    },
+    token_headers::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -1,17 +1,17 @@
 //! Cases with two keys per request: the service raises both marks or neither.
 
 use crate::verify::{
-    action::{
-        A, B, C, D,
-        Expectation::{Accepted, Stale},
-        write,
-    },
     case::{
         Case, CaseGroup,
         Requirement::{Several, TwoPlaces},
         Scenario::{Crossed, Steps},
     },
-    stamp::epoch,
+    step::{
+        A, B, C, D,
+        Expectation::{Accepted, Stale},
+        write,
+    },
+    token_headers::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[

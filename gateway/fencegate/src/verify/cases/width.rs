@@ -1,17 +1,17 @@
 //! Cases with large numbers, and with numbers that order differently as text.
 
 use crate::verify::{
-    action::{
-        B, C,
-        Expectation::{Accepted, Stale},
-        write,
-    },
     case::{
         Case, CaseGroup,
         Requirement::Tokens,
         Scenario::{Malformed, Steps},
     },
-    stamp::epoch,
+    step::{
+        B, C,
+        Expectation::{Accepted, Stale},
+        write,
+    },
+    token_headers::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -4,7 +4,7 @@ use super::{CaseReport, VerifyReport};
 use crate::verify::{
     case_result::{CaseResult, PassStrength},
     service::Service,
-    stamp::ComparedField,
+    token_headers::ComparedField,
 };
 
 /// Describes the service under test.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::remembered::StoreIdentity;
+use crate::store::recovery::StoreIdentity;
 
 /// The first line, with the version of the written form.
 pub(super) const FIRST_LINE: &[u8] = b"fencegate guard backup 1\n";

@@ -11,7 +11,7 @@ use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use super::archive::{
     BEGINNING, BackupHeader, BackupRow, FIRST_LINE, LONGEST, MARK, OPERATION, RowKind, SUM,
 };
-use crate::store::remembered::FORMAT;
+use crate::store::recovery::FORMAT;
 
 /// Why a file is not accepted as a backup.
 #[derive(Debug, thiserror::Error)]

@@ -6,8 +6,8 @@ use fencegate_process::clock::BootInstant;
 
 use super::*;
 use crate::{
-    refused::AdmitError,
-    register::{AdmissionTable, Claim, QuarantineReason, QuarantineScope},
+    admission::{AdmissionTable, Claim, QuarantineReason, QuarantineScope},
+    error::AdmitError,
     store::backup::{BackupFormatError, verify},
 };
 

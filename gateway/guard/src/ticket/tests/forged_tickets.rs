@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ticket::{form::TYPE, jwks::encode as base64};
+use crate::ticket::{format::TYPE, jwks::encode as base64};
 
 fn payload() -> Value {
     json!({

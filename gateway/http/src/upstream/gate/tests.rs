@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{network::socket_stream::SocketStream, upstream::frames::H2ObservedIo};
+use crate::{network::socket_stream::SocketStream, upstream::h2_observer::H2ObservedIo};
 
 fn gated(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStream) {
     let gate = Rc::new(Gate::new(clock));

@@ -10,7 +10,9 @@ use tracing::{info, warn};
 use super::Pool;
 use crate::{
     network::Network,
-    upstream::{address::Address, endpoint::Endpoint, fleet::EndpointSet, introduce::IdentityError},
+    upstream::{
+        address::Address, endpoint::Endpoint, endpoint_set::EndpointSet, identity_check::IdentityError,
+    },
 };
 
 /// How often to look whether an address has to be asked.

@@ -5,15 +5,15 @@ use fencegate_process::failpoint;
 use futures_util::future::OptionFuture;
 
 use super::Attempt;
-use crate::not_granted::GrantError;
+use crate::error::GrantError;
 use crate::recipe::{
-    candidate::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, definite_error},
     grant_record::GrantRecord,
+    lock_node::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, definite_error},
 };
 use crate::session::{
-    collected::{CreateChild, CreateWithParent},
-    link::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
-    together::CreatedChild,
+    batch::{CreateChild, CreateWithParent},
+    batch_sender::CreatedChild,
+    client::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
 };
 
 impl<L: ZkClient> Attempt<L> {

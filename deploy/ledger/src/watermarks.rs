@@ -1,0 +1,57 @@
+//! The SQL statements that compare: if a statement changes no row, the request is stale.
+
+use fencegate_upstream::{Number, Raise, Raised, Token, Transaction};
+use rusqlite::params;
+
+use crate::fencing::Stamp;
+
+/// A transaction in which marks are raised.
+pub(crate) struct MarkTransaction<'t> {
+    pub(crate) transaction: &'t rusqlite::Transaction<'t>,
+    pub(crate) statement: &'t str,
+    pub(crate) stamp: &'t Stamp,
+    /// The key whose row did not change.
+    pub(crate) stale: Option<String>,
+}
+
+/// Compares and raises the mark of a write in one statement. If it changes no row, the request is stale. Tokens compare
+/// as text. A write has to be newer than all writes and all reads before it.
+pub(crate) const RAISE_TOKEN: &str = "
+    INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
+    WHERE excluded.token > marks.token AND excluded.token > marks.read_token";
+
+/// The same for the number. An equal number passes, because a tenure has one number for all its requests.
+pub(crate) const RAISE_NUMBER: &str = "
+    INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
+    WHERE excluded.number >= marks.number AND excluded.number >= marks.read_number";
+
+/// A read has to be newer than all writes. The mark of reads is the newest token of a read, even if an older read comes
+/// later.
+pub(crate) const READ_TOKEN: &str = "
+    INSERT INTO marks (key, token, number, read_token, read_number) VALUES (?1, '', -1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE
+    SET read_token = max(read_token, excluded.read_token), read_number = max(read_number, excluded.read_number)
+    WHERE excluded.read_token > marks.token";
+
+pub(crate) const READ_NUMBER: &str = "
+    INSERT INTO marks (key, token, number, read_token, read_number) VALUES (?1, '', -1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE
+    SET read_token = max(read_token, excluded.read_token), read_number = max(read_number, excluded.read_number)
+    WHERE excluded.read_number >= marks.number";
+
+impl Transaction for MarkTransaction<'_> {
+    type Error = rusqlite::Error;
+
+    /// The row gets both token and number; the statement compares one of them.
+    fn raise(&mut self, raise: Raise<'_>) -> rusqlite::Result<Raised> {
+        let token = self.stamp.token.as_ref().map(Token::as_str).unwrap_or_default();
+        let number = self.stamp.number.map_or(0, Number::as_i64);
+        let raised = self.transaction.execute(self.statement, params![raise.key, token, number])?;
+        if raised == 0 {
+            self.stale = Some(raise.key.to_owned());
+        }
+        Ok(Raised::by_rows(raised))
+    }
+}

@@ -1,0 +1,164 @@
+//! Finds the upstreams of two plans that may lead to one service. Two upstreams count as one unless they are known to
+//! differ.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use fencegate_policies::plan::{AddressId, Plan, Route, RouteId, Upstream};
+
+use super::key_generation::{KeyGeneration, dedup_generations};
+
+/// Where an upstream leads, by its name and its endpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UpstreamLocation {
+    name: Arc<str>,
+    endpoints: Vec<AddressId>,
+}
+
+/// An upstream, and the present term of its service.
+#[derive(Debug, Clone)]
+pub(super) struct TrackedUpstream {
+    location: UpstreamLocation,
+    pub(super) generation: Arc<KeyGeneration>,
+}
+
+/// Upstreams that may be one service.
+#[derive(Default)]
+pub(super) struct ServiceGroup<'e> {
+    pub(super) before: Vec<&'e TrackedUpstream>,
+    /// With their numbers in the new plan.
+    pub(super) after: Vec<(usize, UpstreamLocation)>,
+    pub(super) keys: KeyChange,
+}
+
+/// How another plan changes the locks of requests to a service.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum KeyChange {
+    #[default]
+    Same,
+    /// Each route fences the same requests as before, with another lock.
+    Change,
+    /// Some request moves to another fenced route, or loses its fence, or gets one.
+    Moved,
+}
+
+impl UpstreamLocation {
+    pub(super) fn with_generation(self, term: Arc<KeyGeneration>) -> TrackedUpstream {
+        TrackedUpstream { location: self, generation: term }
+    }
+}
+
+impl ServiceGroup<'_> {
+    /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
+    pub(super) fn removed_upstreams(&self) -> Vec<UpstreamLocation> {
+        let (mut names, mut endpoints) = (HashSet::new(), HashSet::new());
+        let mut adds = |place: &UpstreamLocation| {
+            let name = names.insert(place.name.clone());
+            place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
+        };
+        for (_, place) in &self.after {
+            adds(place);
+        }
+        self.before.iter().map(|known| &known.location).filter(|place| adds(place)).cloned().collect()
+    }
+
+    /// The terms of the group, each once.
+    pub(super) fn generations(&self) -> Vec<Arc<KeyGeneration>> {
+        dedup_generations(self.before.iter().map(|known| known.generation.clone()))
+    }
+}
+
+/// The upstreams of a plan, in the order of their numbers.
+pub(super) fn upstream_locations(plan: &Plan) -> impl Iterator<Item = UpstreamLocation> {
+    // Spots compare addresses in any spelling: `localhost:80` and `127.0.0.1:80` lead to one service.
+    let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| AddressId::parse(endpoint)).collect();
+    plan.upstreams.iter().map(move |of| UpstreamLocation { name: of.name.clone(), endpoints: spots(of) })
+}
+
+/// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
+/// endpoint or a term, or may have taken requests from each other.
+pub(super) fn group_services<'e>(
+    (old, before): (&Plan, Vec<&'e TrackedUpstream>),
+    plan: &Plan,
+    rekeyed: &[String],
+) -> Vec<ServiceGroup<'e>> {
+    let after: Vec<UpstreamLocation> = upstream_locations(plan).collect();
+    let begin = before.len();
+    let mut kin = DisjointSet::new(begin + after.len());
+    let (mut names, mut endpoints) = (HashMap::new(), HashMap::new());
+    for (at, place) in before.iter().map(|known| &known.location).chain(&after).enumerate() {
+        kin.merge(at, *names.entry(&place.name).or_insert(at));
+        for endpoint in &place.endpoints {
+            kin.merge(at, *endpoints.entry(endpoint).or_insert(at));
+        }
+    }
+    let mut terms = HashMap::new();
+    for (at, known) in before.iter().enumerate() {
+        kin.merge(at, *terms.entry(Arc::as_ptr(&known.generation)).or_insert(at));
+    }
+    // A request of one of these routes may now belong to another, under another name. Only the request itself could
+    // tell.
+    let touched: Vec<usize> = affected_upstreams(old, rekeyed)
+        .chain(affected_upstreams(plan, rekeyed).map(|at| begin + at))
+        .collect();
+    touched.windows(2).for_each(|two| kin.merge(two[0], two[1]));
+
+    let mut groups: HashMap<usize, ServiceGroup> = HashMap::new();
+    for (at, known) in before.into_iter().enumerate() {
+        groups.entry(kin.find_root(at)).or_default().before.push(known);
+    }
+    for (number, place) in after.into_iter().enumerate() {
+        groups.entry(kin.find_root(begin + number)).or_default().after.push((number, place));
+    }
+    if let Some(at) = touched.first() {
+        groups.entry(kin.find_root(*at)).or_default().keys = key_change(old, plan, rekeyed);
+    }
+    groups.into_values().collect()
+}
+
+/// How the locks of these routes change.
+fn key_change(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
+    let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
+    let takes = |plan: &Plan| -> HashMap<Arc<str>, _> {
+        // Unfenced routes have no terms, so their gains and losses of requests would show nowhere else.
+        let fenced = plan.routes.routes().iter().filter(|route| route.fence.is_some());
+        let routes = fenced.filter(|route| rekeyed.contains(&*route.name));
+        let takes = |route: &Route| (route.methods.clone(), route.path.clone(), route.conditions.clone());
+        let leads = |route: &Route| plan.upstream(route.upstream).name.clone();
+        routes.map(|route| (route.name.clone(), (takes(route), leads(route)))).collect()
+    };
+    if takes(before) == takes(after) { KeyChange::Change } else { KeyChange::Moved }
+}
+
+/// The upstreams of these routes.
+fn affected_upstreams(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
+    // A plan may have ten thousand routes, so the names are looked up in a set.
+    let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
+    let routes = (0..plan.routes.routes().len()).map(RouteId).map(|id| plan.routes.get(id));
+    let led = routes.filter(|route| rekeyed.contains(&*route.name)).map(|route| route.upstream.0);
+    led.collect::<HashSet<usize>>().into_iter()
+}
+
+/// Disjoint sets that grow together (union-find); one member stands for each set.
+struct DisjointSet(Vec<usize>);
+
+impl DisjointSet {
+    fn new(members: usize) -> Self {
+        Self((0..members).collect())
+    }
+
+    fn find_root(&mut self, mut at: usize) -> usize {
+        while self.0[at] != at {
+            self.0[at] = self.0[self.0[at]];
+            at = self.0[at];
+        }
+        at
+    }
+
+    fn merge(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.find_root(one), self.find_root(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+}

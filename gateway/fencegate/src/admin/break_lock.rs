@@ -1,0 +1,164 @@
+//! Breaks a lock for an operator, and reports the removed nodes, also if ZooKeeper's answer about some of them was
+//! lost.
+
+use axum::{Extension, Json, extract::State};
+use fencegate_lock::manager::admin_query::{AdminQueryError, BreakOutcome, LineEntry};
+use serde::Deserialize;
+
+use super::{
+    error::{ApiError, ApiErrorCode},
+    responses::ActionResult,
+};
+use crate::admin::{
+    audit::AuditAction,
+    extract::{BodyBytes, PathParam, parse_body},
+    models::BrokenLock,
+    state::GatewayState,
+};
+
+/// The request of an operator to break a lock.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct Breaking {
+    /// The key again, so that a mistake in a script cannot break another lock.
+    pub(super) confirm: String,
+    /// The node to remove. Default: the node of the present holder.
+    pub(super) holder: Option<String>,
+    /// Break the lock even if nobody compares tokens.
+    #[serde(default)]
+    pub(super) force: bool,
+}
+
+pub(super) async fn break_lock(
+    State(seen): State<GatewayState>,
+    PathParam(key): PathParam,
+    body: BodyBytes,
+) -> ActionResult<BrokenLock> {
+    let breaking: Breaking = parse_body(&body)?;
+    let (did, broken) = seen.break_lock(&key, breaking).await?;
+    Ok((Extension(did), Json(BrokenLock { broken, key })))
+}
+
+impl GatewayState {
+    /// The nodes that were removed.
+    pub(super) async fn break_lock(
+        &self,
+        text: &str,
+        breaking: Breaking,
+    ) -> Result<(AuditAction, Vec<LineEntry>), ApiError> {
+        let Breaking { confirm, holder, force } = breaking;
+        let names = self.names();
+        let key = self.resolve_key(text)?;
+        if confirm != text {
+            return Err(ApiError::new(ApiErrorCode::Confirm, "say the key once more in `confirm`"));
+        }
+        if !force && !self.config.all_compare(&key) {
+            return Err(ApiError::new(
+                ApiErrorCode::Force,
+                "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
+                 once; say `force` if that is better than waiting",
+            ));
+        }
+        let line = self.keeper.queue_entries(&key, self.config.site(&key)).await?;
+        let holders = line.into_iter().filter(|one| one.holds);
+        let meant: Vec<LineEntry> =
+            holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
+        if meant.is_empty() {
+            let said = "nobody holds it, or not the one that was meant any more; look again";
+            return Err(ApiError::new(ApiErrorCode::Changed, said));
+        }
+        let mut broken: Vec<LineEntry> = Vec::new();
+        for one in meant {
+            let done = match self.keeper.break_lock(&key, self.config.site(&key), one.node.clone()).await {
+                Ok(BreakOutcome::Gone) => {
+                    broken.push(one);
+                    continue;
+                }
+                Ok(BreakOutcome::NotHolding) => continue,
+                Ok(BreakOutcome::Unknown) => AdminQueryError::Unknown,
+                Err(untold) => untold,
+            };
+            return Err(partial_break_error(&one, done, &broken, &names.display(&key)));
+        }
+        let did = AuditAction(format!("broke {}: {}", names.display(&key), node_names(&broken)));
+        if broken.is_empty() {
+            return Err(ApiError::new(ApiErrorCode::Changed, "it was given back in the meantime"));
+        }
+        Ok((did, broken))
+    }
+
+    /// True if every service of this key compares tokens, so that a break cannot make two effects overlap.
+    pub(super) fn services_compare_tokens(&self, text: &str) -> Result<bool, ApiError> {
+        let key = self.resolve_key(text)?;
+        Ok(self.config.all_compare(&key))
+    }
+}
+
+fn node_names(nodes: &[LineEntry]) -> String {
+    let nodes = nodes.iter().map(|one| format!("{} of {}", one.node, one.gateway.as_deref().unwrap_or("?")));
+    nodes.collect::<Vec<_>>().join(", ")
+}
+
+/// Some nodes were removed, the fate of one is unknown, and the others were not tried.
+fn partial_break_error(
+    one: &LineEntry,
+    untold: AdminQueryError,
+    broken: &[LineEntry],
+    key: &str,
+) -> ApiError {
+    let (last, fault) = (node_names(std::slice::from_ref(one)), ApiError::from(untold));
+    let nothing = fault.code == ApiErrorCode::Away;
+    let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
+    match (broken, nothing) {
+        ([], true) => fault,
+        ([], false) => fault.with_action(AuditAction(format!("may have broken {key}: {last}"))),
+        (broken, _) => {
+            let broken = node_names(broken);
+            let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.message);
+            ApiError::new(ApiErrorCode::Unknown, said)
+                .with_action(AuditAction(format!("broke {key}: {broken}; {of_the_last}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_lock::manager::admin_query::Program;
+    use fencegate_policies::plan::Mode;
+
+    use super::*;
+
+    #[test]
+    fn what_was_broken_is_told_also_where_the_rest_is_not_known() {
+        let node = |name: &str| LineEntry {
+            node: name.into(),
+            mode: Mode::Shared,
+            program: Program::Fencegate,
+            gateway: Some("gw-2".into()),
+            session: "0".repeat(16),
+            number: None,
+            holds: true,
+            permit: None,
+            behind: None,
+            made_ms: None,
+        };
+        let (one, other) = ([node("one")], node("other"));
+        let did = |untold, broken: &[LineEntry]| {
+            let fault = partial_break_error(&other, untold, broken, "k");
+            (fault.code, fault.action.map(|did| did.0).unwrap_or_default())
+        };
+        assert_eq!(did(AdminQueryError::NoSession, &[]), (ApiErrorCode::Away, String::new()));
+        assert_eq!(
+            did(AdminQueryError::Unknown, &[]),
+            (ApiErrorCode::Unknown, "may have broken k: other of gw-2".into())
+        );
+        let partly = "broke k: one of gw-2; not other of gw-2";
+        assert_eq!(did(AdminQueryError::NoSession, &one), (ApiErrorCode::Unknown, partly.into()));
+        let perhaps = "broke k: one of gw-2; perhaps other of gw-2";
+        assert_eq!(
+            did(AdminQueryError::Timeout(std::time::Duration::ZERO), &one),
+            (ApiErrorCode::Unknown, perhaps.into())
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Why the admin listener refuses a request: a word for programs and a sentence for people.
+
+use axum::{
+    Extension, Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use fencegate_lock::manager::admin_query::AdminQueryError;
+use serde::Serialize;
+
+use crate::admin::audit::AuditAction;
+
+/// A refusal. Sent as `{"error": ..., "reason": ...}`.
+#[derive(Debug)]
+pub struct ApiError {
+    pub code: ApiErrorCode,
+    pub message: String,
+    /// What was done, or may have been done, in spite of the refusal.
+    pub action: Option<AuditAction>,
+}
+
+/// The body of a refusal.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Fault))]
+pub(crate) struct ApiErrorBody {
+    /// A sentence for people.
+    error: String,
+    /// A word for programs.
+    reason: ApiErrorCode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = FaultReason))]
+#[serde(rename_all = "kebab-case")]
+pub enum ApiErrorCode {
+    Host,
+    CrossOrigin,
+    Credentials,
+    /// Only authenticated callers may do this, but this listener asks for no credentials.
+    Open,
+    Confirm,
+    Malformed,
+    /// The body is too large.
+    TooLarge,
+    NotFound,
+    /// The path does not have this method.
+    Method,
+    /// What the operator saw has changed meanwhile.
+    Changed,
+    /// The request is unsafe and lacks `force`.
+    Force,
+    /// Another process does this.
+    Elsewhere,
+    /// The process that could do this does not answer.
+    Away,
+    Late,
+    /// The request may have been carried out.
+    Unknown,
+}
+
+impl ApiErrorCode {
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::Host => StatusCode::MISDIRECTED_REQUEST,
+            Self::CrossOrigin | Self::Open => StatusCode::FORBIDDEN,
+            Self::Credentials => StatusCode::UNAUTHORIZED,
+            Self::Confirm | Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Changed | Self::Force | Self::Elsewhere => StatusCode::CONFLICT,
+            Self::Away => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Late | Self::Unknown => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+}
+
+impl ApiError {
+    pub fn new(word: ApiErrorCode, said: impl Into<String>) -> Self {
+        Self { code: word, message: said.into(), action: None }
+    }
+
+    /// Adds what was done, for the line in the log.
+    pub fn with_action(mut self, did: AuditAction) -> Self {
+        self.action = Some(did);
+        self
+    }
+}
+
+impl From<AdminQueryError> for ApiError {
+    fn from(untold: AdminQueryError) -> Self {
+        let word = match untold {
+            AdminQueryError::NoSession | AdminQueryError::ShuttingDown | AdminQueryError::Fault(_) => {
+                ApiErrorCode::Away
+            }
+            AdminQueryError::Timeout(_) => ApiErrorCode::Late,
+            AdminQueryError::Unknown => ApiErrorCode::Unknown,
+        };
+        Self::new(word, untold.to_string())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let told = Json(ApiErrorBody { error: self.message, reason: self.code });
+        (self.code.status(), self.action.map(Extension), told).into_response()
+    }
+}

@@ -1,0 +1,112 @@
+//! How long requests waited and held locks over the last minutes, for the plots of the page. Where there is a
+//! Prometheus, it knows more.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use fencegate_process::histogram::HistogramSummary;
+
+use crate::metrics::Metrics;
+
+/// The last minutes. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct MetricHistory(Arc<Mutex<VecDeque<Sample>>>);
+
+/// Between two samples.
+pub const EVERY: Duration = Duration::from_secs(5);
+
+/// Fifteen minutes.
+pub const MOST: usize = 180;
+
+/// The counters as they were at one moment.
+#[derive(Debug, Clone)]
+struct Sample {
+    wait: HistogramSummary,
+    hold: HistogramSummary,
+}
+
+/// The rates of one interval; `None` where nothing happened in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    pub wait: Option<Percentiles>,
+    pub hold: Option<Percentiles>,
+}
+
+/// Seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Percentiles {
+    pub half: f64,
+    pub most: f64,
+    pub count: u64,
+}
+
+impl MetricHistory {
+    /// Takes a sample of the counters at each interval, for ever.
+    pub async fn sample_forever(self, metrics: Arc<Metrics>) {
+        loop {
+            self.push(Sample { wait: metrics.wait_distribution(), hold: metrics.hold_distribution() });
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    fn push(&self, sample: Sample) {
+        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.len() > MOST {
+            samples.pop_front();
+        }
+        samples.push_back(sample);
+    }
+
+    /// The newest last.
+    pub fn points(&self) -> Vec<Point> {
+        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pairs = samples.iter().zip(samples.iter().skip(1));
+        pairs
+            .map(|(before, after)| Point {
+                wait: percentiles(&after.wait.since(&before.wait)),
+                hold: percentiles(&after.hold.since(&before.hold)),
+            })
+            .collect()
+    }
+}
+
+fn percentiles(spread: &HistogramSummary) -> Option<Percentiles> {
+    let (half, most) = (spread.quantile(0.5)?, spread.quantile(0.99)?);
+    Some(Percentiles { half, most, count: spread.count() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(counts: &[u64]) -> Sample {
+        let spread = HistogramSummary::new(&[0.1, 1.0], counts);
+        Sample { wait: spread.clone(), hold: spread }
+    }
+
+    #[test]
+    fn a_point_is_what_came_between_two_samples() {
+        let trends = MetricHistory::default();
+        for counts in [[0, 0, 0], [10, 10, 10], [10, 20, 20]] {
+            trends.push(sample(&counts));
+        }
+        let points = trends.points();
+        assert_eq!(points.len(), 2);
+        let halves: Vec<_> =
+            points.iter().map(|point| point.wait.map(|wait| (wait.count, wait.half))).collect();
+        assert_eq!(halves, [Some((10, 0.05)), Some((10, 0.55))]);
+    }
+
+    #[test]
+    fn old_samples_go() {
+        let trends = MetricHistory::default();
+        for _ in 0..3 * MOST {
+            trends.push(sample(&[0, 0, 0]));
+        }
+        assert_eq!(trends.points().len(), MOST);
+        assert_eq!(trends.points()[0], Point { wait: None, hold: None });
+    }
+}

@@ -1,0 +1,325 @@
+//! Shows operators the leases of this gateway, and lets them end one. The id of a lease is a secret, and is never
+//! shown.
+
+use axum::{
+    Extension, Json, Router,
+    extract::State,
+    routing::{get, post},
+};
+use fencegate_policies::{key::ResourceKey, permits::Permit, plan::Mode, token::Token};
+use fencegate_process::key_redaction::KeyRedaction;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    audit::AuditAction,
+    auth::Principal,
+    error::{ApiError, ApiErrorCode},
+    extract::{BodyBytes, PathParam, QueryParams, parse_body},
+    models::millis,
+    responses::{ActionResult, QueryResult},
+    state::GatewayState,
+};
+use crate::leases::{
+    LeaseTable,
+    admin_actions::LeaseActionError,
+    lease::{Lease, LeaseSnapshot, StageSnapshot},
+    lease_json::{HELD, OVER, WAITING, reason_text},
+};
+
+/// `GET /api/v1/leases`.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeasesTold {
+    pub gateway: String,
+    /// All leases of this gateway that hold their locks.
+    pub held: usize,
+    /// All leases of this gateway that wait.
+    pub waiting: usize,
+    /// The oldest first.
+    pub leases: Vec<LeaseTold>,
+    /// There are more: ask again with `after`, the reference of the last one.
+    pub more: bool,
+}
+
+/// A lease of this gateway. Times are milliseconds.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeaseTold {
+    pub gateway: String,
+    /// The name of the lease in logs and paths.
+    pub reference: String,
+    /// `waiting`, `held` or `over`.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^(waiting|held|over)$"))]
+    pub state: String,
+    /// Why it is over.
+    pub why: Option<String>,
+    /// In the form in which the policy logs keys.
+    pub keys: Vec<String>,
+    pub mode: Mode,
+    /// While it is held: the number of its permit, where the key has permits.
+    pub permit: Option<u16>,
+    pub principal: String,
+    /// The note of its client.
+    pub note: Option<String>,
+    /// The time since the request for the lease.
+    pub age_ms: u64,
+    /// The time since it got its lock, while it holds the lock.
+    pub held_ms: Option<u64>,
+    pub ttl_ms: u64,
+    /// The lease is over after this time unless its client renews it.
+    pub expires_in_ms: u64,
+    /// While it waits: the lock nodes before it at the last look.
+    pub ahead: Option<usize>,
+    /// While it is held.
+    pub token: Option<Token>,
+    /// `Fencing-Number` of all that is sent under it.
+    pub number: Option<u64>,
+    /// Running requests under the lease; right after a break, the number before the break.
+    pub at_work: usize,
+    /// After its end: how long its keys stay locked, because its client was promised that.
+    pub kept_for_ms: Option<u64>,
+    /// Why the client was asked to give the lease back.
+    pub revocation: Option<String>,
+}
+
+/// The part of the list that is asked for.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+pub(crate) struct LeaseListQuery {
+    #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
+    limit: Option<u32>,
+    /// The last reference of the list before.
+    #[cfg_attr(feature = "openapi", param(value_type = String, required = false, pattern = "^[0-9a-f]{16}$"))]
+    after: Option<String>,
+    /// Only leases of this key.
+    #[cfg_attr(feature = "openapi", param(value_type = String, required = false, pattern = "^[!-~]+$"))]
+    key: Option<String>,
+}
+
+/// The request of an operator to give a lease back.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct AskingBack {
+    /// The reason for the client: a line of 1 to 256 bytes.
+    why: String,
+}
+
+/// The request of an operator to end a lease.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct BreakingLease {
+    /// The reference again, so that a mistake in a script cannot end another lease.
+    confirm: String,
+    /// The reason for the client and the log: a line of 1 to 256 bytes.
+    why: String,
+}
+
+/// The most leases of one answer.
+const MOST: usize = 1000;
+const USUAL: usize = 100;
+
+pub(super) fn routes() -> Router<GatewayState> {
+    Router::new()
+        .route("/api/v1/leases", get(list))
+        .route("/api/v1/leases/{reference}", get(show))
+        .route("/api/v1/leases/{reference}/revoke", post(revoke))
+        .route("/api/v1/leases/{reference}/break", post(break_lease))
+}
+
+async fn list(
+    State(seen): State<GatewayState>,
+    QueryParams(page): QueryParams<LeaseListQuery>,
+) -> QueryResult<LeasesTold> {
+    let key = page.key.map(|key| seen.resolve_key(&key)).transpose()?;
+    let limit =
+        page.limit.map_or(USUAL, |asked| usize::try_from(asked).map_or(MOST, |asked| asked.min(MOST)));
+    seen.list_leases(key.as_ref(), page.after.as_deref(), limit).map(Json)
+}
+
+async fn show(State(seen): State<GatewayState>, PathParam(reference): PathParam) -> QueryResult<LeaseTold> {
+    match seen.leases.as_ref().map(|leases| leases.find_by_reference(&reference)) {
+        Some(Ok(lease)) => Ok(Json(seen.lease_view(&lease))),
+        Some(Err(_)) | None => Err(seen.unknown_lease_error().await),
+    }
+}
+
+async fn revoke(
+    State(seen): State<GatewayState>,
+    Extension(principal): Extension<Principal>,
+    PathParam(reference): PathParam,
+    body: BodyBytes,
+) -> ActionResult<LeaseTold> {
+    let AskingBack { why } = parse_body(&body)?;
+    let done = seen.leases.as_ref().map(|leases| leases.revoke(&reference, &why, &principal.0));
+    let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
+        Ok(lease) => lease,
+        Err(unheeded) => return Err(seen.action_error(unheeded).await),
+    };
+    Ok((Extension(seen.audit_action("asked for", &lease, &why)), Json(seen.lease_view(&lease))))
+}
+
+async fn break_lease(
+    State(seen): State<GatewayState>,
+    Extension(principal): Extension<Principal>,
+    PathParam(reference): PathParam,
+    body: BodyBytes,
+) -> ActionResult<LeaseTold> {
+    let BreakingLease { confirm, why } = parse_body(&body)?;
+    if confirm != reference {
+        return Err(ApiError::new(ApiErrorCode::Confirm, "say the reference once more in `confirm`"));
+    }
+    let at_work =
+        seen.leases.as_ref().and_then(|leases| active_requests(leases, &reference)).unwrap_or_default();
+    let done = seen.leases.as_ref().map(|leases| leases.break_lease(&reference, Some(&why), &principal.0));
+    let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
+        Ok(lease) => lease,
+        Err(unheeded) => return Err(seen.action_error(unheeded).await),
+    };
+    let told = LeaseTold { at_work, ..seen.lease_view(&lease) };
+    Ok((Extension(seen.audit_action("broke", &lease, &why)), Json(told)))
+}
+
+fn active_requests(leases: &LeaseTable, reference: &str) -> Option<usize> {
+    match leases.find_by_reference(reference).ok()?.snapshot().stage {
+        StageSnapshot::Held { lock, .. } => Some(lock.active_requests()),
+        StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
+    }
+}
+
+impl GatewayState {
+    /// Those that are not over, the oldest first. `key`: only of that one; `after`: only those behind that one.
+    ///
+    /// # Errors
+    /// Nobody knows the lease any more that they are to be behind.
+    fn list_leases(
+        &self,
+        key: Option<&ResourceKey>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<LeasesTold, ApiError> {
+        let place = |lease: &Lease| (lease.began, lease.id.reference());
+        let known = after.map(|after| {
+            let lease = self.leases.as_ref().and_then(|leases| leases.find_by_reference(after).ok());
+            lease.map(|lease| place(&lease)).ok_or_else(|| {
+                ApiError::new(
+                    ApiErrorCode::Changed,
+                    "nobody here knows the lease of `after` any more; begin anew",
+                )
+            })
+        });
+        let known = known.transpose()?;
+        let living = self.leases.as_ref().map(|leases| leases.active()).unwrap_or_default();
+        let held = living
+            .iter()
+            .filter(|lease| matches!(lease.snapshot().stage, StageSnapshot::Held { .. }))
+            .count();
+        let waiting = living.len() - held;
+        let meant = |lease: &&std::sync::Arc<Lease>| {
+            known.is_none_or(|known| place(lease) > known) && key.is_none_or(|key| lease.keys.contains(key))
+        };
+        let mut meant = living.iter().filter(meant);
+        let leases: Vec<_> = meant.by_ref().take(limit).map(|lease| self.lease_view(lease)).collect();
+        let gateway = self.name.to_string();
+        Ok(LeasesTold { gateway, held, waiting, leases, more: meant.next().is_some() })
+    }
+
+    /// The leases that hold a key or wait for it.
+    pub(super) fn leases_for_key(&self, key: &ResourceKey) -> Vec<LeaseTold> {
+        let living = self.leases.as_ref().map(|leases| leases.active()).unwrap_or_default();
+        living.iter().filter(|lease| lease.keys.contains(key)).map(|lease| self.lease_view(lease)).collect()
+    }
+
+    fn lease_view(&self, lease: &Lease) -> LeaseTold {
+        LeaseTold::new(lease, &self.name, self.names())
+    }
+
+    fn audit_action(&self, did: &str, lease: &Lease, why: &str) -> AuditAction {
+        let (reference, keys) = (lease.id.reference(), self.names().display_list(&lease.keys));
+        AuditAction(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
+    }
+
+    async fn action_error(&self, unheeded: LeaseActionError) -> ApiError {
+        match unheeded {
+            LeaseActionError::NotFound => self.unknown_lease_error().await,
+            LeaseActionError::Over => {
+                ApiError::new(ApiErrorCode::Changed, "the lease is over already; look again")
+            }
+            LeaseActionError::InvalidReason => {
+                ApiError::new(ApiErrorCode::Malformed, "`why` is a line of 1 to 256 bytes")
+            }
+        }
+    }
+
+    /// The error for an unknown lease. It names the other gateways, because each lists only its own leases.
+    async fn unknown_lease_error(&self) -> ApiError {
+        let said = format!("{} knows no lease of that reference", self.name);
+        let others = match self.keeper.members().await {
+            Ok(members) => members,
+            Err(untold) => {
+                let said = format!("{said}; which other gateways could, ZooKeeper does not tell: {untold}");
+                return ApiError::new(ApiErrorCode::NotFound, said);
+            }
+        };
+        let others = others.into_iter().filter(|other| *other.gateway != *self.name);
+        let mut others: Vec<_> = others
+            .map(|other| match other.peer {
+                Some(peer) => format!("{} (peer {peer})", other.gateway),
+                None => other.gateway,
+            })
+            .collect();
+        others.sort_unstable();
+        others.dedup();
+        ApiError::new(
+            ApiErrorCode::NotFound,
+            match others.as_slice() {
+                [] => format!("{said}, and no other gateway is registered"),
+                others => format!("{said}; ask the admin listeners of the others: {}", others.join(", ")),
+            },
+        )
+    }
+}
+
+impl LeaseTold {
+    fn new(lease: &Lease, gateway: &str, names: KeyRedaction) -> Self {
+        let LeaseSnapshot { stage, ttl, expires_in, revocation, age, .. } = lease.snapshot();
+        let mut seen = Self {
+            gateway: gateway.to_owned(),
+            reference: lease.id.reference().to_string(),
+            state: String::new(),
+            why: None,
+            keys: names.display_each(&lease.keys),
+            mode: lease.mode,
+            permit: None,
+            principal: lease.principal.to_string(),
+            note: lease.note.as_deref().map(str::to_owned),
+            age_ms: millis(age),
+            held_ms: None,
+            ttl_ms: millis(ttl),
+            expires_in_ms: millis(expires_in),
+            ahead: None,
+            token: None,
+            number: None,
+            at_work: 0,
+            kept_for_ms: None,
+            revocation: revocation.as_deref().map(str::to_owned),
+        };
+        match stage {
+            StageSnapshot::Waiting { ahead } => {
+                (seen.state, seen.ahead) = (WAITING.into(), Some(ahead));
+            }
+            StageSnapshot::Held { lock, since, .. } => {
+                let token = lock.token();
+                (seen.state, seen.held_ms) = (HELD.into(), Some(millis(since)));
+                (seen.token, seen.number) = (Some(token), Some(token.number()));
+                (seen.permit, seen.at_work) = (lock.permit().map(Permit::number), lock.active_requests());
+            }
+            StageSnapshot::Over { why, kept_for } => {
+                (seen.state, seen.why) = (OVER.into(), Some(reason_text(&why)));
+                seen.kept_for_ms = Some(millis(kept_for));
+            }
+        }
+        seen
+    }
+}

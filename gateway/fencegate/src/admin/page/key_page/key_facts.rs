@@ -1,0 +1,66 @@
+//! Collects what this gateway and ZooKeeper know about a key.
+
+use fencegate_lock::manager::{
+    admin_query::{LineEntry, RegisteredGateway},
+    listing::ListedLock,
+};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Fence, GatewayPlan, Route, Upstream},
+};
+
+use crate::{
+    admin::{leases::LeaseTold, models::encode, page::layout::ErrorPage, state::GatewayState},
+    request_tracker::{ActiveRequest, FinishedRequest},
+};
+
+/// All facts about a key at one moment.
+pub(super) struct KeyFacts {
+    pub(super) key: ResourceKey,
+    /// The key in the form in which it may be shown.
+    pub(super) display_name: String,
+    /// The key as a segment of a path, as the reader asked for it: its name or its number.
+    pub(super) link: String,
+    pub(super) local: Option<ListedLock>,
+    pub(super) line: Result<Vec<LineEntry>, String>,
+    pub(super) members: Vec<RegisteredGateway>,
+    pub(super) active: Vec<ActiveRequest>,
+    pub(super) finished: Vec<FinishedRequest>,
+    pub(super) leases: Vec<LeaseTold>,
+}
+
+/// How many finished requests are shown.
+const PAST: usize = 10;
+
+impl KeyFacts {
+    pub(super) async fn load(seen: &GatewayState, text: &str) -> Result<Self, ErrorPage> {
+        let names = seen.names();
+        let key = seen.resolve_key(text)?;
+        let (line, members) =
+            tokio::join!(seen.keeper.queue_entries(&key, seen.config.site(&key)), seen.keeper.members());
+        Ok(Self {
+            display_name: names.display(&key),
+            link: encode(text),
+            local: seen.keeper.lock_info(&key),
+            line: line.map_err(|untold| untold.to_string()),
+            // Without the members only the links are missing.
+            members: members.unwrap_or_default(),
+            active: seen.requests.active(&key),
+            finished: seen.requests.finished(&key, PAST),
+            leases: seen.leases_for_key(&key),
+            key,
+        })
+    }
+}
+
+/// The routes of a plan whose requests may lock a key.
+pub(super) fn routes_for_key<'p>(
+    plan: &'p GatewayPlan,
+    key: &ResourceKey,
+) -> impl Iterator<Item = (&'p Route, &'p Fence, &'p Upstream)> {
+    plan.serving.routes.routes().iter().filter_map(move |route| {
+        let fence = route.fence.as_ref()?;
+        let may_give = fence.templates().any(|template| template.may_produce(key));
+        may_give.then(|| (route, fence, plan.serving.upstream(route.upstream)))
+    })
+}

@@ -1,0 +1,62 @@
+//! The state of a gateway that its admin listener shows.
+
+use std::sync::Arc;
+
+use fencegate_lock::{manager::lock_manager::LockManager, session::active_session::SessionState};
+use fencegate_process::key_redaction::KeyRedaction;
+use tokio_util::sync::CancellationToken;
+
+use super::{command::CommandSender, csrf::CsrfToken, history::MetricHistory};
+use crate::{
+    current_config::CurrentConfig,
+    leases::LeaseTable,
+    liveness::ThreadMonitor,
+    metrics::{Metrics, hot_keys::HotKeys},
+    request_tracker::RequestTracker,
+};
+
+/// What the admin listener of a gateway shows and controls.
+#[derive(Clone)]
+pub struct GatewayState {
+    /// The name of the gateway.
+    pub name: Arc<str>,
+    pub keeper: LockManager,
+    pub metrics: Arc<Metrics>,
+    pub threads: ThreadMonitor,
+    pub config: CurrentConfig,
+    pub hot: HotKeys,
+    /// The requests of each key.
+    pub requests: Arc<RequestTracker>,
+    pub history: MetricHistory,
+    /// The public keys of our tickets, for guards to fetch.
+    pub jwks: Option<Arc<str>>,
+    pub drain: CancellationToken,
+    pub commands: CommandSender,
+    /// `None` if the process was started without leases.
+    pub leases: Option<Arc<LeaseTable>>,
+    pub csrf: CsrfToken,
+}
+
+impl GatewayState {
+    /// Why no lock can be granted now; `None` if one can.
+    pub(super) fn not_ready_reason(&self) -> Option<String> {
+        if self.drain.is_cancelled() {
+            return Some("draining".into());
+        }
+        if let Some(hung) = self.threads.not_ready() {
+            return Some(hung);
+        }
+        (!self.keeper.is_ready()).then(|| match self.keeper.session_state() {
+            SessionState::NoSession(why) => format!("no ZooKeeper session: {why}"),
+            SessionState::NotInitialised(why) => format!("FG0506: {why}"),
+            // The message begins with its code.
+            SessionState::RolledBack(why) => why.to_string(),
+            SessionState::Active { connected: false, .. } => "the connection to ZooKeeper is lost".into(),
+            SessionState::Active { connected: true, .. } => "the ZooKeeper session is not proven yet".into(),
+        })
+    }
+
+    pub(super) fn names(&self) -> KeyRedaction {
+        KeyRedaction(self.config.plan().serving.log.keys)
+    }
+}

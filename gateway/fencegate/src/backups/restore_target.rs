@@ -1,0 +1,260 @@
+//! Where a store is made from a backup. Nothing may use the place meanwhile. An old store is moved aside, and never
+//! removed.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{MetadataExt as _, chown},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use fencegate_guard::store::{
+    RedbStore, RestoreOptions, RestoreStoreError, StoreError,
+    backup::{BackupHeader, verify},
+};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tempfile::TempPath;
+
+use super::atomic_file::{OverwritePolicy, parent_folder, sync_folder};
+
+/// The place of a store. As long as this exists, no guard starts on the store in it.
+pub struct RestoreTarget {
+    path: PathBuf,
+    /// The old store, locked as a guard locks it.
+    existing: Option<File>,
+    /// How far the old store had come.
+    known: Option<ExistingStore>,
+}
+
+/// How far a store has come, where it can still be read.
+struct ExistingStore {
+    path: PathBuf,
+    header: BackupHeader,
+}
+
+/// No store was made, and the old store is still in its place.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error(
+        "FG0614: {path} is there already; `--replace` moves it aside, once it is sure that its guard does not run anywhere"
+    )]
+    Exists { path: String },
+    #[error("FG0614: a guard, or another command, is at work on {path}; stop it first")]
+    InUse { path: String },
+    #[error("FG0614: {path} is another file than a moment ago; somebody else is at work there")]
+    Changed { path: String },
+    #[error("FG0614: {0}")]
+    Newer(StoreError),
+    /// The error has a code of its own.
+    #[error("{0}")]
+    Moved(StoreError),
+    #[error("FG0614: {path}: {source}")]
+    Io { path: String, source: io::Error },
+    #[error("FG0615: the floor {floor} is below {highest}, which the store at {path} has let in")]
+    Floor { floor: u64, highest: u64, path: String },
+    #[error("FG0615: {0}")]
+    BelowBackup(RestoreStoreError),
+    #[error("FG0611: {backup}: {source}")]
+    Broken { backup: String, source: RestoreStoreError },
+    #[error("FG0614: make {path}: {source}")]
+    Store { path: String, source: RestoreStoreError },
+}
+
+impl RestoreTarget {
+    /// # Errors
+    /// An old store is in the place and must stay, or somebody uses it.
+    pub fn open(path: &Path, existing: OverwritePolicy) -> Result<Self, RestoreError> {
+        if path.symlink_metadata().is_ok() {
+            if existing == OverwritePolicy::Keep {
+                return Err(RestoreError::Exists { path: path.display().to_string() });
+            }
+            let (old, known) = lock_existing(path)?;
+            return Ok(Self { path: path.to_owned(), existing: Some(old), known });
+        }
+        // A command that was killed amid its last steps has left nothing here, and the store under its other name.
+        let newest = newest_replaced_number(path).map_err(|source| RestoreError::io(path, source))?;
+        let known = match newest {
+            Some(number) => lock_existing(&replaced_path(path, number))?.1,
+            None => None,
+        };
+        Ok(Self { path: path.to_owned(), existing: None, known })
+    }
+
+    /// Makes the store. When this returns, the store is in its place.
+    ///
+    /// # Errors
+    /// The backup is not complete, or the floor is below the newest token of the old store.
+    pub fn restore(self, backup: &Path, restored: &RestoreOptions) -> Result<RestoredStore, RestoreError> {
+        let name = self.path.display().to_string();
+        let restored = self.merge_known_limits(restored)?;
+        let failed = |source| RestoreError::io(&self.path, source);
+        let new = self.create_temp_path()?;
+        let header = RedbStore::restore(&new, backup, &restored).map_err(|source| match source {
+            RestoreStoreError::Floor { .. } => RestoreError::BelowBackup(source),
+            RestoreStoreError::Backup(_) => {
+                RestoreError::Broken { backup: backup.display().to_string(), source }
+            }
+            RestoreStoreError::Store(_) => RestoreError::Store { path: name.clone(), source },
+        })?;
+        self.copy_owner(&new).map_err(failed)?;
+        let aside = self.move_aside()?;
+        if let Err(failure) = new.persist_noclobber(&self.path) {
+            // The old store comes back. If that fails as well, it stays under its other name.
+            aside.iter().for_each(|aside| drop(move_back(aside, &self.path)));
+            return Err(failed(failure.error));
+        }
+        sync_folder(&self.path).map_err(failed)?;
+        let closed_for = restored.quarantine_length(&header);
+        Ok(RestoredStore { header, aside, closed_for })
+    }
+
+    /// Raises the settings of the new store by what the old store knows. The new store lets in nothing that the old
+    /// one has let in, and stays closed at least as long as a guard that starts on the old one.
+    fn merge_known_limits(&self, restored: &RestoreOptions) -> Result<RestoreOptions, RestoreError> {
+        let Some(ExistingStore { path, header }) = &self.known else { return Ok(restored.clone()) };
+        let (floor, highest) = (restored.floor, header.highest);
+        if floor < highest {
+            return Err(RestoreError::Floor { floor, highest, path: path.display().to_string() });
+        }
+        let max_execution = restored.max_execution.max(header.max_execution.unwrap_or_default());
+        Ok(RestoreOptions { max_execution, ..restored.clone() })
+    }
+
+    /// A temporary name for the new store. A file that a killed command has left there is removed.
+    fn create_temp_path(&self) -> Result<TempPath, RestoreError> {
+        let path = path_with_suffix(&self.path, "restoring");
+        let failed = |source| RestoreError::io(&path, source);
+        match File::open(&path) {
+            Ok(file) => {
+                lock_file(&file, &path)?;
+                fs::remove_file(&path).map_err(failed)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        TempPath::try_from_path(&path).map_err(failed)
+    }
+
+    /// Gives the store to the owner of the folder, who runs the guard. The user of this command may be root.
+    fn copy_owner(&self, new: &Path) -> io::Result<()> {
+        let of = match &self.existing {
+            Some(old) => old.metadata()?,
+            None => parent_folder(&self.path).metadata()?,
+        };
+        let is = new.metadata()?;
+        if (is.uid(), is.gid()) == (of.uid(), of.gid()) {
+            return Ok(());
+        }
+        chown(new, Some(of.uid()), Some(of.gid()))
+    }
+
+    fn move_aside(&self) -> Result<Option<PathBuf>, RestoreError> {
+        let Some(old) = &self.existing else { return Ok(None) };
+        let failed = |source| RestoreError::io(&self.path, source);
+        let newest = newest_replaced_number(&self.path).map_err(failed)?;
+        let aside = replaced_path(&self.path, newest.map_or(1, |newest| newest.saturating_add(1)));
+        if aside.symlink_metadata().is_ok() {
+            return Err(RestoreError::io(&aside, io::ErrorKind::AlreadyExists.into()));
+        }
+        check_same_file(old, &self.path)?;
+        fs::rename(&self.path, &aside).map_err(failed)?;
+        Ok(Some(aside))
+    }
+}
+
+impl RestoreError {
+    fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), source }
+    }
+}
+
+/// A store that was made of a backup.
+#[derive(Debug)]
+pub struct RestoredStore {
+    /// The description of the backup.
+    pub header: BackupHeader,
+    /// The present path of the old store.
+    pub aside: Option<PathBuf>,
+    /// How long the guard stays closed after its first start.
+    pub closed_for: Duration,
+}
+
+/// Locks a store that nobody uses, and reads how far it has come. Nobody can open it until the file is released.
+fn lock_existing(path: &Path) -> Result<(File, Option<ExistingStore>), RestoreError> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(|source| RestoreError::io(path, source))?;
+    let known = read_existing(path)?;
+    lock_file(&file, path)?;
+    check_same_file(&file, path)?;
+    Ok((file, known))
+}
+
+/// `None` for a damaged store: nothing can be read from it, and that is no reason to keep it.
+fn read_existing(path: &Path) -> Result<Option<ExistingStore>, RestoreError> {
+    let header = match RedbStore::open(path).and_then(|store| store.header()) {
+        Ok(header) => Some(header),
+        Err(StoreError::InUse { path }) => return Err(RestoreError::InUse { path }),
+        Err(StoreError::Missing { path }) => return Err(RestoreError::Changed { path }),
+        Err(moved @ StoreError::Moved { .. }) => return Err(RestoreError::Moved(moved)),
+        Err(newer @ StoreError::Newer { .. }) => return Err(RestoreError::Newer(newer)),
+        // Somebody has put a backup in the place of a store.
+        Err(StoreError::Backup { .. }) => verify(path).ok(),
+        Err(StoreError::Exists { .. } | StoreError::Unreadable { .. } | StoreError::Failed(_)) => None,
+    };
+    Ok(header.map(|header| ExistingStore { path: path.to_owned(), header }))
+}
+
+/// Locks the file of a store that nobody uses. Until the lock is released nobody can open the store.
+fn lock_file(file: &File, path: &Path) -> Result<(), RestoreError> {
+    file.try_lock().map_err(|error| {
+        let path = path.display().to_string();
+        match error {
+            TryLockError::WouldBlock => RestoreError::InUse { path },
+            TryLockError::Error(source) => RestoreError::Io { path, source },
+        }
+    })
+}
+
+/// A lock on a file does not keep others from its name, so the name may lead to another file by now.
+fn check_same_file(file: &File, path: &Path) -> Result<(), RestoreError> {
+    let failed = |source| RestoreError::io(path, source);
+    let (held, named) = (file.metadata().map_err(failed)?, path.metadata().map_err(failed)?);
+    match (held.dev(), held.ino()) == (named.dev(), named.ino()) {
+        true => Ok(()),
+        false => Err(RestoreError::Changed { path: path.display().to_string() }),
+    }
+}
+
+/// Moves the old store back, but not over a file that has come to its place meanwhile.
+fn move_back(aside: &Path, path: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, aside, CWD, path, RenameFlags::NOREPLACE)?)
+}
+
+/// The largest number of a store that was moved aside from this place.
+fn newest_replaced_number(path: &Path) -> io::Result<Option<u64>> {
+    let mut newest = None;
+    for entry in fs::read_dir(parent_folder(path))? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let number = name.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+        let of_ours =
+            |number: &u64| replaced_path(path, *number).file_name().is_some_and(|ours| *ours == *name);
+        newest = newest.max(number.filter(of_ours));
+    }
+    Ok(newest)
+}
+
+fn replaced_path(path: &Path, number: u64) -> PathBuf {
+    path_with_suffix(path, &format!("replaced-{number}"))
+}
+
+fn path_with_suffix(path: &Path, more: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(more);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests;

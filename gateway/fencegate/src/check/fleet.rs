@@ -1,0 +1,51 @@
+//! Finds registered gateways that lock the resources of the file in another way.
+
+use fencegate_lock::session::{
+    client::ZkError, paths::Paths, plan_publication::PlanPublication, plan_watch, zookeeper::ZkSession,
+};
+use fencegate_policies::{diagnostics::Code, plan::GatewayPlan, plan_digest::PlanDigest};
+
+use super::findings::FindingCollector;
+use crate::plan_compat::compare;
+
+/// # Errors
+/// ZooKeeper cannot be asked.
+pub(super) async fn check(
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    link: &ZkSession,
+    paths: &Paths,
+) -> Result<(), ZkError> {
+    let file = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
+    let ours = PlanPublication::from_bytes(file.to_bytes());
+    let (others, same) = plan_watch::compare_plan(link, paths, gateway.fingerprint, &ours).await?;
+    let report = compare(&file, &ours, &same, &others);
+    for unreadable in &report.unreadable {
+        let remedy = "give all gateways the newest build";
+        findings.report_problem(&["routes"], Code::PlanUnreadable, unreadable.clone(), remedy);
+    }
+    let refused: Vec<&str> =
+        report.routes.iter().filter(|route| !route.agrees).map(|route| route.route.as_str()).collect();
+    let agree = report.routes.len() - refused.len();
+    findings.record(
+        "members",
+        format!(
+            "{agree} of {} fenced routes and patterns of leases are locked alike by all",
+            report.routes.len()
+        ),
+    );
+    if !refused.is_empty() {
+        let mut by: Vec<&str> =
+            report.routes.iter().flat_map(|route| &route.unlike).map(String::as_str).collect();
+        by.sort_unstable();
+        by.dedup();
+        let message = format!(
+            "{} would be refused with `config-mismatch` beside {}: one resource would have two locks",
+            refused.join(", "),
+            by.join(", ")
+        );
+        let remedy = "follow *Changing keys in a fleet* in the runbook";
+        findings.report_problem(&["routes"], Code::ConfigMismatch, message, remedy);
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Asks the admin listener of a running gateway or guard, for the verbs that do.
+
+use std::{
+    ffi::OsString,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use fencegate_guard::ticket::{KeyFileError, read_secret};
+use fencegate_http::upstream::tls::UpstreamTls;
+use fencegate_policies::plan;
+pub(super) use fencegate_process::command_hint::CommandTarget;
+use fencegate_process::{client_tls::ClientTlsError, command_hint, display};
+use hyper::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    config::{self, ResolvedTarget},
+    policy,
+};
+use crate::json_client::{JsonClient, JsonClientError, JsonResponse, streamed_response::StreamedResponse};
+
+/// The process to ask, and the credentials to show it.
+#[derive(Debug, Args)]
+pub(super) struct AdminTargetArgs {
+    /// The file that the process was started with. It has the address of the admin listener, and the credentials that
+    /// it asks for.
+    ///
+    /// The process is found by --admin or -c; else by $FENCEGATE_ADMIN; else by $FENCEGATE_CONFIG; else by
+    /// /etc/fencegate/policy.yaml (of a guard: guard.yaml); else at 127.0.0.1:9901 (of a guard: 9902).
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Its admin listener: `host:port`, `http://host:port` or `https://host:port`.
+    #[arg(long, value_name = "URL", conflicts_with = "policy")]
+    admin: Option<String>,
+    /// The file of the token for the admin listener. Default: the file that the policy names.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The CA of the listener's certificate. Default: the CAs that the system trusts.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// The certificate to show, if the listener asks for one.
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    certificate_file: Option<PathBuf>,
+    /// The private key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "certificate_file")]
+    key_file: Option<PathBuf>,
+}
+
+/// The address to ask, and the credentials.
+#[derive(Debug, Clone)]
+pub(super) struct AdminTarget {
+    /// Host and port.
+    pub(super) admin: String,
+    /// The address is a default, so it may belong to another process.
+    guessed: bool,
+    token: Option<PathBuf>,
+    tls: Option<plan::ClientTls>,
+}
+
+/// Why the verb failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AdminClientError {
+    #[error("start a runtime")]
+    Runtime(#[from] io::Error),
+    #[error(
+        "FG0601: find the admin listener at {admin}; `--admin` takes `host:port` or a URL without a path"
+    )]
+    NoHost { admin: String, source: io::Error },
+    #[error("FG0601: no answer from the admin listener at {admin}: {}; {}", display::error_chain(.why), if *.guessed {
+        "that is where it is unless `--admin URL`, `-c FILE`, FENCEGATE_ADMIN or FENCEGATE_CONFIG says otherwise, in this order"
+    } else {
+        "is the process running, and is that its admin address?"
+    })]
+    NoAnswer { admin: String, guessed: bool, why: JsonClientError },
+    #[error("read the token for {admin}")]
+    Token { admin: String, source: KeyFileError },
+    #[error(
+        "FG0602: {admin} does not let us in: {said}; `--token-file` names the token, `--certificate-file` a certificate"
+    )]
+    AccessDenied { admin: String, said: String },
+    #[error("speak TLS with {admin}")]
+    Tls { admin: String, source: ClientTlsError },
+    #[error("{said}")]
+    NotFound { said: String },
+    /// `reason` is the word that programs read.
+    #[error("{said}")]
+    Refused { reason: String, said: String },
+    #[error("FG0601: {admin} is not the admin address of {what}")]
+    WrongProcess { admin: String, what: &'static str },
+}
+
+impl AdminTargetArgs {
+    pub(super) fn resolve(&self, of: CommandTarget) -> Result<AdminTarget, ExitCode> {
+        let client = self.certificate_file.clone().zip(self.key_file.clone());
+        let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
+        let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
+        command_hint::set_command_arguments(of, self.to_args());
+        let (url, guessed) = match config::resolve_target(self.admin.as_deref(), self.policy.as_deref(), of) {
+            ResolvedTarget::File(file) => return self.resolve_from_file(&file, of, tls),
+            ResolvedTarget::Admin(url) => (url, false),
+            ResolvedTarget::Default(url) => (url.to_owned(), true),
+        };
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
+        let secured = scheme.eq_ignore_ascii_case("https");
+        let admin = rest.trim_end_matches('/').to_owned();
+        Ok(AdminTarget { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
+    }
+
+    fn resolve_from_file(
+        &self,
+        file: &Path,
+        of: CommandTarget,
+        tls: plan::ClientTls,
+    ) -> Result<AdminTarget, ExitCode> {
+        let admin = match of {
+            CommandTarget::Gateway => policy::read_quietly(file)?.serving.admin,
+            CommandTarget::Guard => policy::read_guard_quietly(file)?.serving.admin,
+        };
+        Ok(AdminTarget {
+            admin: connect_address(admin.address).to_string(),
+            guessed: false,
+            token: self.token_file.clone().or(admin.bearer),
+            // The command connects by an address, and no certificate has that address.
+            tls: admin.tls.map(|_| plan::ClientTls { server_name: Some("localhost".into()), ..tls }),
+        })
+    }
+}
+
+impl AdminTarget {
+    /// For questions that everybody may ask: the token file need not be readable.
+    pub(super) fn without_token(self) -> Self {
+        Self { token: None, ..self }
+    }
+}
+
+impl AdminTargetArgs {
+    /// The file that was named.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.policy.as_deref()
+    }
+
+    /// The arguments of the command line, to be repeated in printed commands.
+    fn to_args(&self) -> Vec<OsString> {
+        let files = [
+            ("-c", &self.policy),
+            ("--token-file", &self.token_file),
+            ("--ca-file", &self.ca_file),
+            ("--certificate-file", &self.certificate_file),
+            ("--key-file", &self.key_file),
+        ];
+        let admin = self.admin.iter().flat_map(|admin| ["--admin".into(), admin.into()]);
+        let files = files.into_iter().filter_map(|(name, file)| Some([name.into(), file.clone()?.into()]));
+        admin.chain(files.flatten()).collect()
+    }
+}
+
+/// A listener on all addresses is reached on loopback.
+fn connect_address(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        let here: IpAddr =
+            if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        address.set_ip(here);
+    }
+    address
+}
+
+/// A connection to an admin listener.
+pub(super) struct AdminClient {
+    admin: String,
+    guessed: bool,
+    client: JsonClient,
+    what: &'static str,
+}
+
+/// The time limit for one answer. The process may have to write a decision to its disk.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl AdminClient {
+    pub(super) async fn connect(found: &AdminTarget, of: CommandTarget) -> Result<Self, AdminClientError> {
+        let admin = found.admin.clone();
+        let no_host = |source| AdminClientError::NoHost { admin: admin.clone(), source };
+        let mut addresses = tokio::net::lookup_host(&admin).await.map_err(no_host)?;
+        let address = addresses.next().ok_or_else(|| no_host(io::ErrorKind::NotFound.into()))?;
+        let mut client = JsonClient::new(address).with_host(&admin);
+        if let Some(file) = &found.token {
+            let token = read_secret(file)
+                .map_err(|source| AdminClientError::Token { admin: admin.clone(), source })?;
+            client = client.with_bearer(token.trim_ascii());
+        }
+        if let Some(tls) = &found.tls {
+            let secured = UpstreamTls::open(tls)
+                .map_err(|source| AdminClientError::Tls { admin: admin.clone(), source })?;
+            client = client.with_tls(secured);
+        }
+        let what = match of {
+            CommandTarget::Gateway => "a gateway",
+            CommandTarget::Guard => "a guard",
+        };
+        Ok(Self { admin: found.admin.clone(), guessed: found.guessed, client, what })
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
+        let answer = self.client.get(path, PATIENCE).await;
+        self.success_body(answer)
+    }
+
+    /// The answer with its status, where several statuses are good. Gives up after `patience`.
+    pub(super) async fn get_response(
+        &mut self,
+        path: &str,
+        patience: Duration,
+    ) -> Result<JsonResponse, AdminClientError> {
+        self.client.get(path, patience).await.map_err(|source| self.no_answer_error(source))
+    }
+
+    pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, AdminClientError> {
+        let answer = self.client.post(path, body, PATIENCE).await;
+        self.success_body(answer)
+    }
+
+    /// The answer with its status, where several statuses are good.
+    pub(super) async fn post_response(
+        &mut self,
+        path: &str,
+        body: &Value,
+    ) -> Result<JsonResponse, AdminClientError> {
+        let answer = self.client.post(path, body, PATIENCE).await;
+        let answer = answer.map_err(|source| self.no_answer_error(source))?;
+        match answer.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
+                Err(self.refusal_error(&answer))
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    /// An answer that is read in pieces.
+    pub(super) async fn post_stream(&mut self, path: &str) -> Result<StreamedResponse, AdminClientError> {
+        let begun = self.client.post_stream(path, PATIENCE).await;
+        let begun = begun.map_err(|source| self.no_answer_error(source))?;
+        begun.map_err(|answer| self.refusal_error(&answer))
+    }
+
+    fn success_body(&self, answer: Result<JsonResponse, JsonClientError>) -> Result<Value, AdminClientError> {
+        let answer = answer.map_err(|source| self.no_answer_error(source))?;
+        if answer.status.is_success() { Ok(answer.body) } else { Err(self.refusal_error(&answer)) }
+    }
+
+    pub(super) fn no_answer_error(&self, source: JsonClientError) -> AdminClientError {
+        AdminClientError::NoAnswer { admin: self.admin.clone(), guessed: self.guessed, why: source }
+    }
+
+    fn refusal_error(&self, answer: &JsonResponse) -> AdminClientError {
+        let admin = self.admin.clone();
+        let Some(said) = answer.body["error"].as_str().map(str::to_owned) else {
+            return self.wrong_process_error();
+        };
+        match answer.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
+                AdminClientError::AccessDenied { admin, said }
+            }
+            StatusCode::NOT_FOUND => AdminClientError::NotFound { said },
+            _ => AdminClientError::Refused {
+                reason: answer.body["reason"].as_str().unwrap_or_default().to_owned(),
+                said,
+            },
+        }
+    }
+
+    /// The process that answers is of another kind.
+    pub(super) fn wrong_process_error(&self) -> AdminClientError {
+        AdminClientError::WrongProcess { admin: self.admin.clone(), what: self.what }
+    }
+
+    pub(super) fn parse<T: DeserializeOwned>(&self, told: Value) -> Result<T, AdminClientError> {
+        serde_json::from_value(told).map_err(|_| self.wrong_process_error())
+    }
+}
+
+/// Runs one question on a runtime of its own.
+pub(super) fn with_client<R>(
+    found: &AdminTarget,
+    of: CommandTarget,
+    question: impl AsyncFnOnce(&mut AdminClient) -> Result<R, AdminClientError>,
+) -> Result<R, AdminClientError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut asker = AdminClient::connect(found, of).await?;
+        question(&mut asker).await
+    })
+}

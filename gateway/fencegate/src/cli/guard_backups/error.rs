@@ -1,0 +1,52 @@
+//! Why there is no backup, or no store from a backup.
+
+use std::path::Path;
+
+use fencegate_guard::store::{CopyStoreError, StoreError, backup::BackupFormatError};
+use fencegate_process::command_hint::shell_quote;
+
+use crate::{
+    backups::{atomic_file::WriteBackupError, restore_target::RestoreError},
+    cli::{admin_client, era},
+};
+
+/// Why the verb failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BackupCommandError {
+    #[error(transparent)]
+    Asked(#[from] admin_client::AdminClientError),
+    #[error(transparent)]
+    NotWritten(#[from] WriteBackupError),
+    #[error("read the store: {0}")]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    NotMade(#[from] RestoreError),
+    #[error("FG0611: {backup}: {source}")]
+    Broken { backup: String, source: BackupFormatError },
+    #[error("FG0613: the store is a PostgreSQL that guards share; {0}")]
+    Shared(&'static str),
+    #[error(transparent)]
+    Era(#[from] era::EraError),
+    #[error(
+        "FG0615: no floor is known: `--policy` names a gateway's policy, so that ZooKeeper can be asked; or `--floor E`, \
+         which `fencegate era show -c POLICY` prints where it can be reached, once the old guard has ended"
+    )]
+    NoFloor,
+    #[error("FG0615: the backup is of the guard of installation {theirs}; the policy leads to {ours}")]
+    OtherInstallation { theirs: String, ours: String },
+    #[error(
+        "FG0615: ZooKeeper went back: it gives tokens out that are below others, and no floor is above them all. \
+         `fencegate era bump -c {}` first",
+        shell_quote(.policy)
+    )]
+    WentBack { policy: String },
+}
+
+impl BackupCommandError {
+    pub(super) fn from_copy_error(path: &Path, not: CopyStoreError) -> Self {
+        match not {
+            CopyStoreError::Store(error) => Self::Store(error),
+            CopyStoreError::Write(error) => Self::NotWritten(WriteBackupError::io(path, error)),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Where the lock of a command comes from: directly from the ZooKeeper that a policy names, or from a gateway.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::Args;
+use fencegate_guard::ticket::read_secret;
+use fencegate_http::upstream::tls::UpstreamTls;
+use fencegate_policies::{key::ResourceKey, plan};
+
+use super::{config::ConfigArgs, out::report_error};
+use crate::run_locked::{
+    gateway_lease::GatewayLeaseSource,
+    lease_client::{GatewayEndpoint, GatewayEndpoints},
+    lock_source::LockSource,
+    zookeeper_lock::ZooKeeperLockSource,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct LockSourceArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// A gateway that grants leases: `http://host:port` or `https://host:port`. Several are tried in turn.
+    #[arg(long, value_name = "URL", value_parser = parse_endpoint, conflicts_with = "config")]
+    gateway: Vec<GatewayEndpoint>,
+    /// The file of the token that identifies this client to gateways.
+    #[arg(long, value_name = "FILE", requires = "gateway")]
+    bearer_file: Option<PathBuf>,
+    /// The CA of the gateways' certificates. Default: the CAs that the system trusts.
+    #[arg(long, value_name = "FILE", requires = "gateway")]
+    ca_file: Option<PathBuf>,
+    /// The certificate that identifies this client to gateways.
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    certificate_file: Option<PathBuf>,
+    /// The private key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "certificate_file")]
+    key_file: Option<PathBuf>,
+    /// How long the lock outlives this process and its machine. Default: the session timeout of the policy, or the
+    /// gateway's default for leases.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
+}
+
+impl LockSourceArgs {
+    /// `note` is what others see about the holder.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has a mistake, or the key is none of the policy's requests; stderr says so. A gateway
+    /// looks at the key itself.
+    pub(super) fn source(&self, key: &ResourceKey, note: Option<String>) -> Result<LockSource, ExitCode> {
+        if self.gateway.is_empty() {
+            let plan = self.config.plan()?;
+            plan.serving.parse_key(key.as_str()).map_err(|bad| report_error(&bad))?;
+            return Ok(LockSource::Ensemble(ZooKeeperLockSource::new(plan, self.ttl)));
+        }
+        let bearer =
+            self.bearer_file.as_deref().map(read_secret).transpose().map_err(|bad| report_error(&bad))?;
+        let bearer = bearer.map(|bearer| bearer.trim_ascii().to_vec());
+        let client = self.certificate_file.clone().zip(self.key_file.clone());
+        let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
+        let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
+        let secured = self.gateway.iter().any(|door| door.speaks_tls).then(|| UpstreamTls::open(&tls));
+        let secured = secured.transpose().map_err(|bad| report_error(&bad))?;
+        let gateways =
+            GatewayEndpoints { endpoints: self.gateway.clone(), bearer, secured: secured.map(Arc::new) };
+        Ok(LockSource::Gateway(GatewayLeaseSource::new(gateways, self.ttl, note)))
+    }
+}
+
+fn parse_endpoint(url: &str) -> Result<GatewayEndpoint, &'static str> {
+    GatewayEndpoint::parse(url).ok_or("not `http://host:port` or `https://host:port`")
+}

@@ -1,0 +1,272 @@
+//! `fencegate lock KEY -- COMMAND` and `fencegate elect NAME -- COMMAND`: a command that runs while a lock is held.
+
+use std::{ffi::OsString, process::ExitCode, str::FromStr, time::Duration};
+
+use clap::Args;
+use fencegate_policies::key::ResourceKey;
+
+use super::{lock_source_args::LockSourceArgs, out::print_error};
+use crate::run_locked::{
+    exit_code::NOT_RUN,
+    lock_keeper::{CommandRunner, LockLossReason, LockedCommand},
+    lock_spec::{Access, LockSpec, WaitPolicy},
+    renewals::RenewalSchedule,
+    run_loop::{Repeat, RunCommandError, RunLoop, RunProgress},
+};
+
+/// The exit codes of these verbs.
+pub(super) const CODES: &str = "\
+Exit codes: that of the command, or 128 and the number of the signal that ended it; 123 the lock was lost while the command ran, \
+and the command was ended; 124 another holds the lock, and the wait is over; 125 nothing was run for another reason, which stderr \
+says; 126 the command cannot be run; 127 it was not found.
+
+The command has FENCING_TOKEN, FENCING_NUMBER and FENCING_KEY in its environment, through a gateway FENCING_LEASE as well. It is ended (SIGTERM, after --grace SIGKILL) so that it is dead \
+before the lock could be another's, also when this process is stopped or killed. That is not so where both of its processes are \
+stopped, or the machine stands still: then only whoever compares FENCING_TOKEN keeps the resource safe.";
+
+#[derive(Debug, Args)]
+pub(super) struct RunLockedArgs {
+    /// The key, as `fencegate locks` prints it. One that is called `show`, `break` or `help` is written behind an option: `fencegate
+    /// lock --wait 30s show -- COMMAND`.
+    #[arg(value_name = "KEY")]
+    key: KeyArg,
+    /// How long to wait for another holder: `30s`, `0s`, or `forever`.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    wait: WaitArg,
+    /// Share the lock with others that share it, for readers.
+    #[arg(long)]
+    shared: bool,
+    /// So many may hold the key at once, each with a permit of its own; all who ask for the key say the same.
+    #[arg(long, value_name = "N", conflicts_with_all = ["shared", "gateway"], value_parser = clap::value_parser!(u16).range(2..=1000))]
+    permits: Option<u16>,
+    #[command(flatten)]
+    keeping: HoldArgs,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub(super) struct ElectArgs {
+    /// The name of the election. Its lock has the key `election/NAME`.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Stand for election again when the command has ended or the lead was lost, until SIGTERM. Without it the process ends.
+    #[arg(long)]
+    again: bool,
+    /// The address of the leader for those who ask a gateway, such as `10.0.0.7:8080`.
+    #[arg(long, value_name = "TEXT", requires = "gateway")]
+    address: Option<String>,
+    #[command(flatten)]
+    keeping: HoldArgs,
+    /// The command of the leader and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// How the lock is kept.
+#[derive(Debug, Args)]
+struct HoldArgs {
+    #[command(flatten)]
+    way: LockSourceArgs,
+    /// The time between SIGTERM and SIGKILL. Default: a third of the time for which a renewal proves the lock, or less if the next
+    /// renewal needs that time.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    grace: Option<Duration>,
+    /// Report on stderr what happens.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+}
+
+#[derive(Debug, Clone)]
+struct KeyArg(ResourceKey);
+
+#[derive(Debug, Clone, Copy)]
+struct WaitArg(WaitPolicy);
+
+/// Why the command line cannot be followed.
+#[derive(Debug, thiserror::Error)]
+enum UsageError {
+    #[error("FG0623: `{0}`: an election has a name of printable ASCII without spaces; nothing was run")]
+    Name(String),
+    #[error(
+        "FG0624: a renewal proves the lock for {:?}, which leaves no time for `--grace {}`: at most {most:?}, or a longer `--ttl`; \
+         nothing was run",
+        .renewals.proves, humantime::format_duration(*.grace)
+    )]
+    Grace { renewals: RenewalSchedule, grace: Duration, most: Duration },
+    #[error(
+        "FG0624: a renewal proves the lock for {:?}, and the next one comes after {:?}, which leaves no time to end a command: a \
+         longer `--ttl`; nothing was run",
+        .0.proves, .0.interval
+    )]
+    Short(RenewalSchedule),
+}
+
+impl RunLockedArgs {
+    pub(super) fn run(self) -> ExitCode {
+        let Self { key, wait, shared, permits, keeping, command } = self;
+        let access = if shared { Access::Shared } else { Access::Exclusive };
+        let wanted = LockSpec { key: key.0, access, permits, wait: wait.0 };
+        keeping.run_locked(wanted, command, Repeat::Once, None)
+    }
+
+    pub(super) fn is_verbose(&self) -> bool {
+        self.keeping.verbose
+    }
+}
+
+impl ElectArgs {
+    pub(super) fn run(self) -> ExitCode {
+        let Self { name, again, address, keeping, command } = self;
+        let key = format!("election/{name}");
+        if ResourceKey::parse(&key).is_err() {
+            return exit_not_run(&UsageError::Name(name));
+        }
+        let key = match ResourceKey::parse_user_input(&key) {
+            Ok(key) => key,
+            Err(bad) => return exit_not_run(&bad),
+        };
+        let wanted = LockSpec { key, access: Access::Exclusive, permits: None, wait: WaitPolicy::Forever };
+        keeping.run_locked(wanted, command, if again { Repeat::Repeatedly } else { Repeat::Once }, address)
+    }
+
+    pub(super) fn is_verbose(&self) -> bool {
+        self.keeping.verbose
+    }
+}
+
+impl HoldArgs {
+    fn run_locked(
+        self,
+        wanted: LockSpec,
+        command: Vec<OsString>,
+        turns: Repeat,
+        note: Option<String>,
+    ) -> ExitCode {
+        // The mistake was reported, and nothing was run.
+        let Ok(mut source) = self.way.source(&wanted.key, note) else { return ExitCode::from(NOT_RUN) };
+        if let Err(unfit) = check_grace(self.grace, source.renewals()) {
+            return exit_not_run(&unfit);
+        }
+        let charge = LockedCommand { key: wanted.key.clone(), command, grace: self.grace };
+        let campaign = RunLoop { spec: wanted, command: charge, repeat: turns };
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return exit_not_run(&RunCommandError::from(error)),
+        };
+        runtime.block_on(async {
+            let mut house = match CommandRunner::open() {
+                Ok(house) => house,
+                Err(error) => return exit_not_run(&RunCommandError::from(error)),
+            };
+            let key = &campaign.spec.key;
+            let done = campaign
+                .run(&mut house, &mut source, |stage| report_progress(key, &stage, self.verbose))
+                .await;
+            source.close().await;
+            done.map_or_else(
+                |why| {
+                    print_error(format_args!("error: {}", fencegate_process::display::error_chain(&why)));
+                    ExitCode::from(why.exit_code())
+                },
+                ExitCode::from,
+            )
+        })
+    }
+}
+
+fn exit_not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
+    print_error(format_args!("error: {}", fencegate_process::display::error_chain(why)));
+    ExitCode::from(NOT_RUN)
+}
+
+/// A grace must leave time for the next renewal. With a gateway it is not known in advance how long a renewal proves
+/// the lock.
+fn check_grace(grace: Option<Duration>, renewals: Option<RenewalSchedule>) -> Result<(), UsageError> {
+    let Some(renewals) = renewals else { return Ok(()) };
+    let most = renewals.longest_grace().ok_or(UsageError::Short(renewals))?;
+    match grace {
+        Some(grace) if grace > most => Err(UsageError::Grace { renewals, grace, most }),
+        _ => Ok(()),
+    }
+}
+
+fn report_progress(key: &ResourceKey, stage: &RunProgress<'_>, verbose: bool) {
+    match stage {
+        RunProgress::Lost(lost, proven) => print_error(format_args!(
+            "error: FG0622: the lock of `{key}` {}; the command was ended (proven until {:.6} s after boot)",
+            match lost {
+                LockLossReason::Taken => "was taken away, or its session was ended",
+                LockLossReason::Unproven => "could not be renewed in time",
+                LockLossReason::Revoked => "was wanted back by an operator",
+                LockLossReason::SupervisorLost =>
+                    "has nobody who watches over its command: that process was stopped or killed",
+            },
+            Duration::from_nanos(proven.as_nanos()).as_secs_f64()
+        )),
+        _ if !verbose => {}
+        RunProgress::Waiting => print_error(format_args!("waits for the lock of `{key}`")),
+        RunProgress::Holding(lock) => {
+            print_error(format_args!("holds the lock of `{key}` under {}", lock.info.token))
+        }
+        RunProgress::Exited(code) => {
+            print_error(format_args!(
+                "the command has ended with {code}, and the lock of `{key}` is given back"
+            ));
+        }
+    }
+}
+
+impl FromStr for KeyArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ResourceKey::parse_user_input(text).map(Self).map_err(|why| why.to_string())
+    }
+}
+
+impl FromStr for WaitArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "forever" => Ok(Self(WaitPolicy::Forever)),
+            time => humantime::parse_duration(time)
+                .map(|wait| Self(WaitPolicy::For(wait)))
+                .map_err(|why| format!("{why}; or `forever`")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_grace_leaves_time_for_renewals_that_are_late() {
+        let renewals = |proves| Some(RenewalSchedule { proves, interval: SECOND });
+        let of = |grace: u32, proves: u32| check_grace(Some(grace * SECOND), renewals(proves * SECOND));
+        assert!(
+            of(4, 9).is_ok()
+                && check_grace(None, renewals(2 * SECOND)).is_ok()
+                && check_grace(Some(SECOND), None).is_ok()
+        );
+        for (refused, most) in [(of(5, 9), "at most 4.5s"), (of(1, 2), "at most 575ms")] {
+            let refused = refused.expect_err("no time").to_string();
+            assert!(refused.contains("FG0624") && refused.contains(most), "{refused}");
+        }
+        let short = check_grace(None, renewals(SECOND)).expect_err("no time for any command").to_string();
+        assert!(short.contains("FG0624") && short.contains("`--ttl`"), "{short}");
+    }
+
+    #[test]
+    fn a_wait_is_a_time_or_as_long_as_it_takes() {
+        assert!(matches!("0s".parse(), Ok(WaitArg(WaitPolicy::For(Duration::ZERO)))));
+        assert!(matches!("forever".parse(), Ok(WaitArg(WaitPolicy::Forever))));
+        assert!("long".parse::<WaitArg>().is_err());
+    }
+}

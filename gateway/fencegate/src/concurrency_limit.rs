@@ -1,0 +1,55 @@
+//! Counts the requests that one worker has in flight.
+
+use std::{
+    cell::{Cell, OnceCell},
+    rc::Rc,
+};
+
+use fencegate_http::client_quota::QuotaPermit;
+
+/// How many requests one worker has in flight at most.
+#[derive(Debug, Clone)]
+pub struct ConcurrencyLimit {
+    count: Rc<Cell<usize>>,
+    limit: usize,
+}
+
+/// One request in flight, until its answer has left in full.
+#[derive(Debug)]
+pub struct Permit {
+    count: Rc<Cell<usize>>,
+    /// The same request in the count of its client, where clients are limited.
+    client: OnceCell<QuotaPermit>,
+}
+
+impl ConcurrencyLimit {
+    pub fn new(most: usize) -> Self {
+        Self { count: Rc::default(), limit: most }
+    }
+
+    /// The same counter, with the limit of another plan.
+    pub fn with_limit(&self, most: usize) -> Self {
+        Self { count: self.count.clone(), limit: most }
+    }
+
+    pub(crate) fn try_acquire(&self) -> Option<Permit> {
+        let count = self.count.get();
+        (count < self.limit).then(|| {
+            self.count.set(count + 1);
+            Permit { count: self.count.clone(), client: OnceCell::new() }
+        })
+    }
+}
+
+impl Permit {
+    /// Counts the request for its client as well, until this permit ends.
+    pub(crate) fn add_client_share(&self, share: QuotaPermit) {
+        self.client.get_or_init(|| share);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.count.set(self.count.get() - 1);
+    }
+}

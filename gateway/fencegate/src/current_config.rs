@@ -1,0 +1,126 @@
+//! Answers questions about the plan in force: where the lock of a key lies, and whether somebody compares its tokens.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use arc_swap::ArcSwap;
+use fencegate_policies::{
+    key::{KeyTemplate, ResourceKey},
+    plan::{Enforcement, Fence, GatewayPlan, LockSite},
+};
+
+use crate::active_config::ActiveConfig;
+
+/// The plan in force, for whoever looks. Clones see the same one.
+#[derive(Debug, Clone)]
+pub struct CurrentConfig {
+    current: Arc<ArcSwap<ConfigSnapshot>>,
+    history: Arc<Mutex<ConfigHistory>>,
+}
+
+/// A plan, and how it came into force.
+#[derive(Debug)]
+struct ConfigSnapshot {
+    plan: Arc<GatewayPlan>,
+    /// Knows which requests of plans before it still run. `None`: there was no plan before it.
+    active: Option<Arc<ActiveConfig>>,
+}
+
+/// What was in force since the process began. A request runs to its end under the plan that it came with, so what has
+/// been put right since may still be at work.
+#[derive(Debug, Default)]
+struct ConfigHistory {
+    /// Keys of routes where nobody compares tokens.
+    uncompared: HashMap<String, KeyTemplate>,
+    /// Keys of the other routes.
+    compared: HashMap<String, KeyTemplate>,
+}
+
+impl CurrentConfig {
+    pub fn new(gateway: GatewayPlan) -> Self {
+        let past = Arc::default();
+        let turned = ConfigSnapshot { plan: Arc::new(gateway), active: None };
+        let in_force = Self { current: Arc::new(ArcSwap::from_pointee(turned)), history: past };
+        in_force.add_plan_keys(&in_force.plan());
+        in_force
+    }
+
+    /// Adds the keys of a plan. Call this before the first request comes under the plan.
+    pub fn add_plan_keys(&self, gateway: &GatewayPlan) {
+        let mut past = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        for route in gateway.serving.routes.routes() {
+            let Some(fence) = &route.fence else { continue };
+            let level = gateway.serving.upstream(route.upstream).fencing;
+            let compared = level.compares_tokens() && fence.enforce == Enforcement::Refuse;
+            let known = if compared { &mut past.compared } else { &mut past.uncompared };
+            for key in fence.templates() {
+                known.entry(key.to_string()).or_insert_with(|| key.clone());
+            }
+        }
+    }
+
+    pub fn replace(&self, gateway: GatewayPlan, edition: Arc<ActiveConfig>) {
+        self.current.store(Arc::new(ConfigSnapshot { plan: Arc::new(gateway), active: Some(edition) }));
+    }
+
+    pub fn plan(&self) -> Arc<GatewayPlan> {
+        self.current.load().plan.clone()
+    }
+
+    /// The plan in force with its edition. `None` while the process starts, before it serves anything.
+    pub fn active_config(&self) -> Option<(Arc<GatewayPlan>, Arc<ActiveConfig>)> {
+        let turned = self.current.load();
+        Some((turned.plan.clone(), turned.active.clone()?))
+    }
+
+    /// Returns when nothing is at work any more that locks one of these keys otherwise, or not at all, by a plan before `plan`.
+    /// False if `plan` is not in force any more.
+    pub async fn wait_open(&self, plan: &Arc<GatewayPlan>, keys: &[ResourceKey]) -> bool {
+        let turned = self.current.load_full();
+        if !Arc::ptr_eq(&turned.plan, plan) {
+            return false;
+        }
+        let Some(edition) = &turned.active else { return true };
+        let gives = |fence: &Fence| {
+            keys.iter().any(|key| fence.templates().any(|template| template.may_produce(key)))
+        };
+        for route in plan.serving.routes.routes() {
+            if route.fence.as_ref().is_some_and(gives) {
+                edition.wait_open(route.upstream).await;
+            }
+        }
+        true
+    }
+
+    /// Where the lock of `key` lies, by the plan in force.
+    pub fn site(&self, key: &ResourceKey) -> LockSite {
+        site_in_plan(&self.current.load().plan, key)
+    }
+
+    /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not
+    /// asked by the routes that are at work now: a newer tenure may be of another one.
+    pub fn all_compare(&self, key: &ResourceKey) -> bool {
+        let past = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_be =
+            |keys: &HashMap<String, KeyTemplate>| keys.values().any(|template| template.may_produce(key));
+        may_be(&past.compared) && !may_be(&past.uncompared)
+    }
+}
+
+/// Where the lock of `key` lies, by this plan.
+pub fn site_in_plan(gateway: &GatewayPlan, key: &ResourceKey) -> LockSite {
+    let fences = gateway.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
+    let sites = fences.filter_map(|fence| fence.site_of(key));
+    sites.into_iter().find(|site| *site != LockSite::Native).unwrap_or_default()
+}
+
+/// Is there a route that gives this key and whose locks are given on after a delay?
+pub fn plan_delays_key(gateway: &GatewayPlan, key: &ResourceKey) -> bool {
+    gateway.serving.routes.routes().iter().any(|route| {
+        let delayed = gateway.serving.upstream(route.upstream).fencing.delay().is_some();
+        let may_give = |fence: &Fence| fence.templates().any(|template| template.may_produce(key));
+        delayed && route.fence.as_ref().is_some_and(may_give)
+    })
+}

@@ -1,0 +1,398 @@
+//! The outermost layer: gives each request to the stack of the moment, and turns what comes back into the answer.
+//! Only here do refusals become responses, and only here are answers stamped.
+
+mod raw_request;
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt::Write as _,
+    future::{Future, poll_fn},
+    rc::Rc,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use fencegate_http::{
+    body::Reply,
+    listen::{
+        handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture},
+        time_limit::TimeLimit,
+    },
+};
+use fencegate_process::{display::HumanDuration, key_redaction};
+use hyper::{
+    StatusCode, Version,
+    header::{CONNECTION, HeaderMap, HeaderValue},
+};
+use tokio::task::spawn_local;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+pub use self::raw_request::RawRequest;
+use crate::{
+    active_config::{CountedEntry, EntryCounter},
+    handler::Handler,
+    headers::{FENCING_CLOCK, FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
+    metrics::{RouteMetrics, WorkerMetrics},
+    peers::outcome::announce_trailers,
+    refusal::{Outcome, Reason, Refusal},
+    request_context::{ReplayExtent, RequestContext},
+    telemetry::{PlanSinks, RequestReporter},
+};
+
+/// Serves the connections of one worker.
+#[derive(Clone)]
+pub struct Frontend {
+    /// Looked up for each request, so that a reload can replace it between two requests.
+    pipeline: Rc<RefCell<PipelineInstance>>,
+    role: Role,
+    /// The process drains. Every answer asks this, so each worker has its own flag: the token has a lock that all
+    /// workers share.
+    drains: Rc<Cell<bool>>,
+}
+
+/// The steps of one plan, and the counts of its requests.
+#[derive(Clone)]
+pub struct PipelineInstance {
+    handler: Rc<dyn Pipeline>,
+    metrics: Rc<WorkerMetrics>,
+    sinks: Option<Rc<PlanSinks>>,
+    entries: Rc<EntryCounter>,
+}
+
+/// The role in which this process answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Gateway,
+    /// To other gateways, which read the reason of a refusal.
+    Peer,
+    /// Its refusals carry a word for the gateway.
+    Guard,
+    /// As [`Role::Guard`], but of what the service answers it knows no outcome.
+    Filter,
+}
+
+impl Role {
+    /// Whoever sends to it reads the words of its refusals.
+    fn sends_refusal_reason(self) -> bool {
+        matches!(self, Self::Guard | Self::Filter)
+    }
+}
+
+impl PipelineInstance {
+    pub fn new(steps: impl Handler<RawRequest>, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { handler: Rc::new(steps), metrics, sinks: None, entries: Rc::default() }
+    }
+
+    /// Reports each request to `audience`.
+    #[must_use]
+    pub fn with_sinks(self, audience: Option<Rc<PlanSinks>>) -> Self {
+        Self { sinks: audience, ..self }
+    }
+}
+
+impl Frontend {
+    /// `drain`: from then on each answer asks its client to go elsewhere with the next request.
+    pub fn new(desk: PipelineInstance, role: Role, drain: CancellationToken) -> Self {
+        let drains = Rc::new(Cell::new(drain.is_cancelled()));
+        let noted = drains.clone();
+        spawn_local(async move {
+            drain.cancelled().await;
+            noted.set(true);
+        });
+        Self { pipeline: Rc::new(RefCell::new(desk)), role, drains }
+    }
+
+    /// Uses `desk` from the next request on; requests that have begun stay where they are. The returned future ends
+    /// when every request that has looked up the old desk is counted under its plan.
+    pub fn replace_pipeline(&self, desk: PipelineInstance) -> impl Future<Output = ()> + use<> {
+        let PipelineInstance { entries: entering, .. } = self.pipeline.replace(desk);
+        async move { entering.wait_empty().await }
+    }
+
+    /// The same steps, for connections of other gateways.
+    pub fn for_peers(&self) -> Self {
+        Self { role: Role::Peer, ..self.clone() }
+    }
+}
+
+impl HttpHandler for Frontend {
+    fn handle(&self, asked: IncomingRequest) -> ResponseFuture {
+        // No await in here: a request that is not counted has not seen this desk.
+        let PipelineInstance { handler: steps, metrics, sinks: audience, entries: entering } =
+            self.pipeline.borrow().clone();
+        let entrance = entering.enter();
+        let (role, drains) = (self.role, self.drains.clone());
+        steps.answer(PipelineRequest {
+            incoming: asked,
+            metrics,
+            sinks: audience,
+            role,
+            drains,
+            counted_entry: entrance,
+        })
+    }
+
+    fn reject(&self, refused: RequestRejection, took: Duration) -> Reply {
+        let (desk, refusal) = (self.pipeline.borrow(), Refusal::from(refused));
+        let route = desk.metrics.unrouted();
+        route.record_rejection(refusal.reason);
+        route.record_response(refusal.status(), took);
+        info!(reason = refusal.reason.word(), detail = %refusal.detail, "refused before it was a request");
+        refusal.into_reply()
+    }
+}
+
+/// A request, and the desk that serves it.
+struct PipelineRequest {
+    incoming: IncomingRequest,
+    metrics: Rc<WorkerMetrics>,
+    sinks: Option<Rc<PlanSinks>>,
+    role: Role,
+    drains: Rc<Cell<bool>>,
+    counted_entry: CountedEntry,
+}
+
+/// All steps behind one pointer. Their type contains every step in the one before. Without the pointer, the code that
+/// serves connections would be compiled once more for it, at several times the size of everything else.
+trait Pipeline {
+    fn answer(self: Rc<Self>, visited: PipelineRequest) -> ResponseFuture;
+}
+
+impl<S: Handler<RawRequest>> Pipeline for S {
+    fn answer(self: Rc<Self>, visited: PipelineRequest) -> ResponseFuture {
+        let PipelineRequest {
+            incoming: asked,
+            metrics,
+            sinks: audience,
+            role,
+            drains,
+            counted_entry: entrance,
+        } = visited;
+        let IncomingRequest { http, peer, exchange, tracker: answering, head } = asked;
+        let goes_on = http.version() == Version::HTTP_2;
+        // HTTP/1.0 has no interim answers, and other gateways do not wait for them.
+        let goes_before = http.version() == Version::HTTP_11 && role != Role::Peer;
+        Box::pin(async move {
+            let notes = Rc::<RequestContext>::default();
+            notes.of_gateways.set(role == Role::Peer);
+            notes.entrance.replace(Some(entrance));
+            notes.head.replace(head);
+            let begin = |audience| RequestReporter::begin(audience, http.method(), http.uri(), &peer, &notes);
+            let entry = audience.as_ref().map(begin);
+            let visit = InProgress::begin(metrics, notes.clone(), role, entry);
+            let says = goes_before.then(|| exchange.informational().cloned()).flatten();
+            if let Some(interims) = &says {
+                let saying = poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await;
+                notes.interims.get_or_init(|| saying);
+            }
+            let answer = self.handle(RawRequest { http, notes: notes.clone(), peer }).await;
+            // A request without a route ends here for its plan; its answer may still take long.
+            notes.entrance.take();
+            if let Some(interims) = &says {
+                poll_fn(|cx| interims.poll_close(cx)).await;
+            }
+            let answer =
+                answer.map_err(
+                    |refusal| if exchange.stalled.get() { slow_client_refusal(&refusal) } else { refusal },
+                );
+            let (mut reply, entry) = visit.finish(answer);
+            let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if !goes_on && !switches && drains.get() {
+                // In HTTP/2 a frame says this.
+                reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(reply.map(|body| {
+                let body = answering.observe(body);
+                match entry {
+                    Some(entry) => body.with_observer(Box::new(entry)),
+                    None => body,
+                }
+            }))
+        })
+    }
+}
+
+/// Only the client is to blame: it did not send the rest of its body in time.
+fn slow_client_refusal(refusal: &Refusal) -> Refusal {
+    let reason = match refusal.outcome() {
+        Outcome::NotDispatched => Reason::SlowRequest,
+        Outcome::Done | Outcome::Replayed | Outcome::Unknown => Reason::SlowUpload,
+    };
+    Refusal::new(reason, format!("the rest of the body did not come; {}", refusal.detail))
+}
+
+/// One request, up to the head of its answer. If it is dropped before that, its client has left.
+struct InProgress {
+    metrics: Rc<WorkerMetrics>,
+    notes: Rc<RequestContext>,
+    role: Role,
+    began: Instant,
+    answered: bool,
+    reporter: Option<RequestReporter>,
+}
+
+impl InProgress {
+    fn begin(
+        metrics: Rc<WorkerMetrics>,
+        notes: Rc<RequestContext>,
+        role: Role,
+        entry: Option<RequestReporter>,
+    ) -> Self {
+        // In a gateway nothing waits before the route is known, and the request is counted with its route.
+        if role.sends_refusal_reason() {
+            notes.in_flight.replace(Some(metrics.unrouted().track_in_flight()));
+        }
+        Self { metrics, notes, role, began: Instant::now(), answered: false, reporter: entry }
+    }
+
+    fn route(&self) -> &RouteMetrics {
+        self.notes.route.get().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
+    }
+
+    fn finish(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<RequestReporter>) {
+        self.answered = true;
+        let refused = answer.as_ref().err().map(|refusal| refusal.reason);
+        if answer.is_err() {
+            // The answer that was to be passed on has been lost as well.
+            self.notes.unfinished.set(false);
+        }
+        let answered = if self.notes.unfinished.get() { Outcome::Unknown } else { Outcome::Done };
+        let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| answered);
+        // Another gateway has stamped this answer, and knows the outcome.
+        let told = self.notes.told.get().filter(|_| answer.is_ok());
+        let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
+        let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
+        let word =
+            answer.as_ref().err().filter(|_| self.role.sends_refusal_reason()).and_then(Refusal::guard_word);
+        let stands_between = self.notes.came_by.get().filter(|_| answer.is_ok());
+        let mut reply = answer.unwrap_or_else(|refusal| {
+            self.log(&refusal);
+            refusal.into_reply()
+        });
+        if let Some(name) = stands_between {
+            let came = reply.version();
+            name.stamp(reply.headers_mut(), came);
+        }
+        let knows = self.notes.fenced.get() || self.role != Role::Gateway;
+        if told.is_none() && knows && self.role != Role::Filter {
+            let told = refused.filter(|_| self.role != Role::Gateway);
+            stamp_headers(reply.headers_mut(), &self.notes, outcome, told);
+        }
+        if self.role == Role::Peer {
+            announce_trailers(&mut reply);
+        }
+        if let (Role::Guard, Some(reference)) = (self.role, reference) {
+            let mut value = reply.headers()[FENCING_OUTCOME].as_bytes().to_vec();
+            value.extend(format!("; ref={reference}").bytes());
+            let value = HeaderValue::from_bytes(&value).expect("a reference is a word");
+            reply.headers_mut().insert(FENCING_OUTCOME, value);
+        }
+        if let Some(word) = word {
+            reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));
+        }
+        if let Some(clock) = self.notes.shown_clock.get() {
+            reply.headers_mut().insert(FENCING_CLOCK, clock.header_value());
+        }
+        if let Some(name) = self.notes.request_id.get() {
+            reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| name.clone());
+        }
+        self.count(refused, outcome);
+        self.route().record_response(reply.status(), self.began.elapsed());
+        // The request is in flight until its whole answer has left.
+        let in_flight =
+            self.notes.in_flight.take().unwrap_or_else(|| self.metrics.unrouted().track_in_flight());
+        let in_flight = (in_flight, self.notes.permit.get().cloned());
+        let reply = reply.map(|body| body.keep_until_complete(in_flight));
+        let mut entry = self.reporter.take();
+        if let Some(entry) = &mut entry {
+            entry.record_response(self.route().name(), reply.status(), outcome, refused);
+        }
+        (reply, entry)
+    }
+
+    fn count(&self, refused: Option<Reason>, outcome: Outcome) {
+        if let Some(reason) = refused {
+            self.route().record_rejection(reason);
+            if matches!(reason, Reason::SlowRequest | Reason::SlowUpload) {
+                self.metrics.clients().record_timeout(TimeLimit::RequestBody);
+            }
+        }
+        if outcome == Outcome::Unknown {
+            self.route().record_unknown_outcome();
+        }
+    }
+
+    fn log(&self, refusal: &Refusal) {
+        info!(
+            route = self.route().name(),
+            keys = self.notes.keys.get().map(|keys| key_redaction::redact_keys(keys)),
+            reason = refusal.reason.word(),
+            outcome = refusal.outcome().as_str(),
+            detail = %refusal.detail.escape_debug(),
+            waited = self.notes.waited.get().map(|waited| tracing::field::display(HumanDuration(waited))),
+            "refused"
+        );
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.notes.in_flight.take();
+        if !self.answered {
+            self.route().record_abandoned(self.began.elapsed());
+        }
+    }
+}
+
+/// Stamps the token and the outcome. This comes last, after the fields of the upstream were cleaned.
+fn stamp_headers(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outcome, refused: Option<Reason>) {
+    let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
+    if let Some(token) = notes.token.get() {
+        headers.insert(FENCING_TOKEN, ascii(&token.to_ascii()));
+        headers.insert(FENCING_NUMBER, HeaderValue::from(token.number()));
+    }
+    let replayed = notes.replayed.get();
+    let waited = notes.waited.get().map(|waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+    let says_more = replayed.is_some()
+        || refused.is_some()
+        || notes.observed.get().is_some()
+        || notes.hop_seen.get()
+        || notes.proof_lost.get();
+    if outcome == Outcome::Done && waited == Some(0) && !says_more {
+        // What most answers under a warm key say is not written anew for each of them.
+        headers.insert(FENCING_OUTCOME, HeaderValue::from_static(DONE_AT_ONCE));
+        return;
+    }
+    let mut value = replayed.map_or(outcome, |_| Outcome::Replayed).as_str().to_owned();
+    if replayed == Some(ReplayExtent::WithoutBody) {
+        value.push_str("; body=omitted");
+    }
+    if let Some(reason) = refused {
+        value.push_str("; reason=");
+        value.push_str(reason.word());
+    }
+    if let Some(reason) = notes.observed.get() {
+        value.push_str("; observe=");
+        value.push_str(reason.word());
+    }
+    if notes.hop_seen.get() {
+        value.push_str("; hop=seen");
+    }
+    if notes.proof_lost.get() {
+        value.push_str("; proof=lost");
+    }
+    if notes.unfinished.get() {
+        value.push_str("; end=unseen");
+    }
+    if let Some(waited) = waited {
+        write!(value, "; waited={waited}").expect("a string takes what it is given");
+    }
+    headers.insert(FENCING_OUTCOME, ascii(value.as_bytes()));
+}
+
+/// The outcome of a request that was answered, and that found its key free.
+const DONE_AT_ONCE: &str = "done; waited=0";
+
+#[cfg(test)]
+mod tests;

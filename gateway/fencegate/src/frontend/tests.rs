@@ -1,0 +1,154 @@
+//! A request that has looked its plan up is waited for, whoever runs before it is polled.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+};
+
+use fencegate_http::{
+    body::Body,
+    buffered::{Budget, HeadMemory},
+    connection_info::ConnectionInfo,
+    connection_state::ConnectionState,
+    listen::ConnectionService,
+    upstream::endpoint_set::Upstreams,
+};
+use fencegate_policies::{
+    file::load,
+    plan::{Plan, UpstreamId},
+};
+use fencegate_process::randomness::{Guid, SystemRandomness};
+use futures_util::FutureExt;
+use hyper::{Request, client, rt::Executor, server::conn::http2::Builder};
+use hyper_util::rt::TokioIo;
+use tokio::task::{LocalSet, spawn_local, yield_now};
+
+use super::*;
+use crate::{
+    active_config::{ActiveConfig, RequestToken},
+    concurrency_limit::ConcurrencyLimit,
+    metrics::Metrics,
+    pipeline::{PipelineDeps, routing_pipeline},
+    steps::{key::KeyedRequest, limit::ClientLimit, route::RoutingTable},
+    via::ViaName,
+};
+
+fn policy(key: &str) -> String {
+    format!(
+        r#"version: 1
+listeners: {{public: {{address: 127.0.0.1:8080}}}}
+zookeeper: {{servers: [zk1:2181]}}
+upstreams: {{a: {{endpoints: ["http://a:80"], fencing: upstream}}}}
+routes: [{{name: pay, upstream: a, match: {{path: "/pay/{{id}}"}}, fence: {{key: "{key}/{{path.id}}"}}}}]
+"#
+    )
+}
+
+/// Keeps what a request is counted with, as if it ran for ever.
+#[derive(Clone, Default)]
+struct RetainingHandler(Rc<RefCell<Vec<Rc<RequestToken>>>>);
+
+impl Handler<KeyedRequest> for RetainingHandler {
+    async fn handle(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
+        let fenced = request.fenced.expect("the route fences");
+        self.0.borrow_mut().push(fenced.running);
+        std::future::pending().await
+    }
+}
+
+/// Runs no stream before it is told to: a busy worker has others before it.
+#[derive(Clone, Default)]
+struct DeferredExecutor(Rc<RefCell<Vec<BoxedTask>>>);
+
+type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for DeferredExecutor {
+    fn execute(&self, stream: F) {
+        self.0.borrow_mut().push(Box::pin(stream));
+    }
+}
+
+fn pipeline(edition: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHandler) -> PipelineInstance {
+    let plan = edition.plan.clone();
+    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
+    let parts = PipelineDeps {
+        in_flight: ConcurrencyLimit::new(9),
+        per_client: ClientLimit { shares: Default::default(), most: None },
+        hop: ViaName::new(Guid::new(&SystemRandomness)),
+        plan,
+        budget: Budget::new(1 << 20, all.buffered().clone()),
+        pass: None,
+        callers: None,
+        leases: None,
+        running: Default::default(),
+    };
+    PipelineInstance::new(
+        routing_pipeline(parts, RoutingTable::new(edition.clone(), metrics.clone()), keeps.clone()),
+        metrics,
+    )
+}
+
+fn build_plan(key: &str) -> (Arc<Plan>, Arc<Upstreams>, Arc<Metrics>) {
+    let gateway = load(&policy(key)).plan.expect("sound");
+    let plan = Arc::new(gateway.serving.clone());
+    let all = Metrics::for_gateway(&gateway);
+    let fleets = Upstreams::for_display(&plan, all.endpoints());
+    (plan, fleets, all)
+}
+
+#[tokio::test]
+async fn an_http_2_request_that_was_given_its_plan_is_waited_for_before_it_is_first_polled() {
+    LocalSet::new().run_until(first_polled_late()).await;
+}
+
+async fn first_polled_late() {
+    let (keeps, later) = (RetainingHandler::default(), DeferredExecutor::default());
+    let (plan, fleets, all) = build_plan("pay");
+    let first = ActiveConfig::initial(plan, fleets);
+    let front = Frontend::new(pipeline(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
+
+    let memory = HeadMemory::new(Budget::new(1 << 20, all.buffered().clone()), None);
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let peer = ConnectionInfo::new(local, local);
+    let (served, course) = (Rc::new(front.clone()), ConnectionState::new_http2());
+    let facing = ConnectionService::new(served, peer, course, Duration::from_secs(9), memory);
+    spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), facing));
+    let (mut sender, connection) =
+        client::conn::http2::handshake(ThreadExecutor, TokioIo::new(theirs)).await.expect("it speaks HTTP/2");
+    spawn_local(connection);
+    let request = Request::post("http://a/pay/7").body(Body::empty()).expect("a request");
+    spawn_local(sender.send_request(request));
+    while later.0.borrow().is_empty() {
+        yield_now().await;
+    }
+
+    // The request has looked its plan up, and another one takes its place.
+    let (plan, fleets, all) = build_plan("order");
+    let (second, openings) = ActiveConfig::successor(&first, plan, fleets, &["pay".to_owned()]);
+    let mut begun = Box::pin(front.replace_pipeline(pipeline(&second, &all, &keeps)));
+    assert!(begun.as_mut().now_or_never().is_none(), "it may still begin under the old plan");
+
+    let streams = std::mem::take(&mut *later.0.borrow_mut());
+    let streams: Vec<_> = streams.into_iter().map(spawn_local).collect();
+    begun.await;
+    while keeps.0.borrow().is_empty() {
+        yield_now().await;
+    }
+    let opening = openings.into_iter().next().expect("the key moves");
+    assert!(opening.wait_predecessors().now_or_never().is_none(), "it runs under the old key");
+    assert!(!second.is_open(UpstreamId(0)));
+    keeps.0.borrow_mut().clear();
+    streams.iter().for_each(tokio::task::JoinHandle::abort);
+    opening.wait_predecessors().await;
+}
+
+#[derive(Clone)]
+struct ThreadExecutor;
+
+impl<F: Future<Output: 'static> + 'static> Executor<F> for ThreadExecutor {
+    fn execute(&self, future: F) {
+        spawn_local(future);
+    }
+}

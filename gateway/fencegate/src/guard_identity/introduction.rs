@@ -1,0 +1,110 @@
+//! Asks a guard who it is, at the beginning of a connection.
+
+use std::{io, sync::Arc};
+
+use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
+use fencegate_http::{
+    body::Body,
+    upstream::{
+        address::Address,
+        identity_check::{BoxError, CheckAttempt, CheckDue, IdentityCheck, IdentityError, IdentityFuture},
+        pooled_connection::PooledConnection,
+    },
+};
+use fencegate_policies::plan::{FencingLevel, Upstream, host_of};
+use fencegate_process::clock::SharedClock;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::{
+    Request, StatusCode,
+    header::{HOST, HeaderValue},
+};
+use tracing::error;
+
+use super::registry::{GuardIdentityError, GuardRegistry};
+
+impl IdentityCheck for GuardRegistry {
+    fn is_required(&self, upstream: &Upstream) -> bool {
+        upstream.fencing == FencingLevel::Guard
+    }
+
+    /// Before any request is sent on a connection, the guard says who it is.
+    fn check_identity<'a>(
+        &'a self,
+        pooled: &'a mut PooledConnection,
+        upstream: &'a Upstream,
+        clock: &'a SharedClock,
+    ) -> IdentityFuture<'a> {
+        Box::pin(async move {
+            let asking = self.begin_check(upstream);
+            let announced = fetch_announcement(pooled).await.inspect_err(|unmet| {
+                // A guard that has just gone is not distrusted.
+                if let IdentityError::UnknownProcess(why) = unmet {
+                    let endpoint = pooled.endpoint();
+                    error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
+                }
+            })?;
+            let met = self.record_announcement(upstream, pooled.address(), &announced, asking, clock.now());
+            met.map_err(|why| match why {
+                GuardIdentityError::Replaced => IdentityError::Io(io::Error::other(why)),
+                GuardIdentityError::Split => IdentityError::Contradicted(why.into()),
+                why => IdentityError::Distrusted(why.into()),
+            })
+        })
+    }
+
+    fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue {
+        Self::due(self, upstream, address)
+    }
+
+    fn start_attempt(&self) -> CheckAttempt {
+        Self::begin_attempt(self)
+    }
+
+    fn record_failure(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
+        Self::record_lost(self, upstream, address, attempt);
+    }
+
+    fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError> {
+        Self::check_consistent(self, upstream).map_err(|why| {
+            let guards = self.describe_announcements(upstream);
+            error!(upstream = %upstream.name, %guards, %why, "guard.distrusted");
+            why.into()
+        })
+    }
+
+    fn is_trusted(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool {
+        Self::is_trusted(self, upstream, address, process)
+    }
+}
+
+/// Asks for the announcement, and leaves the connection ready for a request. If the connection breaks, the guard is
+/// away; that says nothing about who it is.
+async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<Announcement, IdentityError> {
+    let none = |why: String| IdentityError::UnknownProcess(GuardIdentityError::NoGuard(why).into());
+    let host = HeaderValue::from_str(host_of(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
+    let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
+    let request = request.map_err(|error| none(error.to_string()))?;
+    let answer = pooled.send(request).await.map_err(|failed| match failed.why.is_parse() {
+        true => none(failed.why.to_string()),
+        false => IdentityError::Io(io::Error::other(failed.why)),
+    })?;
+    if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+        // The guard cannot reach its store, so it cannot name it. Nothing is sent there meanwhile.
+        return Err(IdentityError::Io(io::Error::other("it cannot say who it is: 503")));
+    }
+    if answer.status() != StatusCode::OK {
+        return Err(none(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16())));
+    }
+    let body = Limited::new(answer.into_body(), MAX_ANNOUNCEMENT_LEN).collect().await;
+    let body = body.map_err(|error| match error.downcast::<LengthLimitError>() {
+        Ok(error) => none(error.to_string()),
+        Err(error) => IdentityError::Io(io::Error::other(error)),
+    })?;
+    let announced = serde_json::from_slice(&body.to_bytes()).map_err(|error| none(error.to_string()))?;
+    if !pooled.wait_settled().await {
+        return Err(IdentityError::Io(io::Error::other("the connection ended behind the announcement")));
+    }
+    Ok(announced)
+}
+
+const MAX_ANNOUNCEMENT_LEN: usize = 16 << 10;

@@ -1,0 +1,370 @@
+//! What this gateway knows about the guards: the store of each, the newest token in that store, and the process that
+//! uses it.
+//!
+//! Every connection to a guard begins with the guard's announcement. So a restarted guard is checked again before
+//! anything is sent to it, and connections to a process that was replaced are not used any more.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencegate_guard::identity::Announcement;
+use fencegate_http::upstream::{
+    address::Address,
+    identity_check::{CheckAttempt, CheckDue},
+};
+use fencegate_lock::state::TokenHistory;
+use fencegate_policies::plan::Upstream;
+use fencegate_process::{clock::BootInstant, display};
+use tokio::time::Instant;
+use tracing::{error, warn};
+
+use super::processes::{
+    AnnouncementTiming, CheckSequence, GuardProcess, GuardProcesses, ProcessConflictError,
+};
+
+/// Shared by all workers.
+#[derive(Debug)]
+pub struct GuardRegistry {
+    state: Mutex<RegistryState>,
+    /// The installation to which our tokens belong.
+    memory: Arc<TokenHistory>,
+}
+
+#[derive(Debug, Default)]
+struct RegistryState {
+    /// By upstream, then by address of an endpoint.
+    met: HashMap<Arc<str>, Vec<GuardAddress>>,
+    /// By upstream: the largest epoch that one of its guards has let in, as far as we know, whatever the store of
+    /// that guard.
+    highest: HashMap<Arc<str>, HighestEpoch>,
+    processes: GuardProcesses,
+    /// The number of notes about places so far.
+    notes: u64,
+    /// Upstreams with `direct: true` where something stands in between all the same.
+    relayed: Vec<Arc<str>>,
+}
+
+/// An address at which a guard was looked for.
+#[derive(Debug)]
+struct GuardAddress {
+    address: Arc<Address>,
+    /// `None` where no guard was found the last time.
+    guard: Option<GuardProcess>,
+    /// The number of the last note about this place.
+    note: u64,
+    /// When that note was made, or when the guard was asked again.
+    since: Instant,
+}
+
+impl RegistryState {
+    fn highest(&self, upstream: &Upstream) -> Option<&HighestEpoch> {
+        self.highest.get(&upstream.name)
+    }
+
+    fn record(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<GuardProcess>) {
+        let places = self.met.entry(upstream.name.clone()).or_default();
+        // A guard at an address to which the name no longer leads must not contradict the guards at its present
+        // addresses.
+        places.retain(|place| !place.address.is_gone() && !place.is_at(address));
+        self.notes += 1;
+        places.push(GuardAddress {
+            address: address.clone(),
+            guard,
+            note: self.notes,
+            since: Instant::now(),
+        });
+    }
+
+    fn addresses(&self, upstream: &Upstream) -> impl Iterator<Item = &GuardAddress> {
+        self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone())
+    }
+
+    fn find(&self, upstream: &Upstream, address: &Address) -> Option<&GuardAddress> {
+        self.addresses(upstream).find(|place| place.is_at(address))
+    }
+
+    /// The last announcement of each endpoint of the plan, where a guard answered. Endpoints of another plan do not
+    /// count: a guard there does not contradict ours.
+    fn announcements(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &GuardProcess)> {
+        let ours = self.addresses(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
+        ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
+    }
+
+    fn is_consistent(&self, upstream: &Upstream) -> bool {
+        let mut guards = self.announcements(upstream).map(|(_, guard)| guard);
+        guards.next().is_none_or(|first| guards.all(|guard| guard == first))
+    }
+
+    /// Records that this request asks again, so that others need not.
+    fn touch(&mut self, upstream: &Upstream, address: &Address) {
+        let places = self.met.get_mut(&upstream.name).into_iter().flatten();
+        places.filter(|place| place.is_at(address)).for_each(|place| place.since = Instant::now());
+    }
+
+    /// Forgets processes behind names and addresses that nothing leads to any more.
+    fn forget(&mut self, at: BootInstant) {
+        let Self { met, processes, .. } = self;
+        processes.forget(at, |name, socket| {
+            let mut places = met.values().flatten();
+            places.any(|place| (&*place.address.name, &place.address.socket) == (name, socket))
+        });
+    }
+}
+
+impl GuardAddress {
+    fn is_at(&self, address: &Address) -> bool {
+        (&self.address.name, &self.address.socket) == (&address.name, &address.socket)
+    }
+}
+
+#[derive(Debug)]
+struct HighestEpoch {
+    epoch: u64,
+    /// The process that let the epoch in.
+    by: Arc<str>,
+}
+
+/// The state when a guard was asked who it is. While its answer is on its way, other requests may be let in.
+#[derive(Debug, Clone, Copy)]
+pub struct IdentityCheck {
+    known: u64,
+    asked: CheckSequence,
+}
+
+/// Why nothing is sent to a guard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GuardIdentityError {
+    #[error(
+        "the guards of the upstream announce different stores: what one of them lets in the other does not know"
+    )]
+    Split,
+    #[error(
+        "two guards answer at this address: what one of them lets in the other does not know. Nothing is sent there before a process answers that has not been met before: end one of them and restart the other"
+    )]
+    MultipleProcesses,
+    /// The answer is out of date, and so is the connection.
+    #[error("another process of the guard has taken its place meanwhile")]
+    Replaced,
+    #[error("no guard answers at this endpoint: {0}")]
+    NoGuard(String),
+    #[error("the guard compares tokens of another installation, {theirs}; ours is {ours}")]
+    OtherInstallation { theirs: String, ours: String },
+    #[error(
+        "the guard has come back with an older store: it knows epochs up to {announced}, and has let in {known}"
+    )]
+    RolledBack { announced: u64, known: u64 },
+    #[error(
+        "FG0504: `response_timeout` of {ours:?} is not above the {theirs:?} that the guard may take to settle and execute"
+    )]
+    TimeoutTooShort { ours: Duration, theirs: Duration },
+}
+
+impl GuardRegistry {
+    pub fn new(memory: Arc<TokenHistory>) -> Self {
+        Self { state: Mutex::default(), memory }
+    }
+
+    /// Call this before asking a guard who it is.
+    pub fn begin_check(&self, upstream: &Upstream) -> IdentityCheck {
+        let state = self.lock();
+        IdentityCheck {
+            known: state.highest(upstream).map_or(0, |highest| highest.epoch),
+            asked: state.processes.begin_check(),
+        }
+    }
+
+    /// A guard has announced itself at the beginning of a connection. Its process, for [`GuardRegistry::record_admitted`].
+    pub fn record_announcement(
+        &self,
+        upstream: &Upstream,
+        address: &Arc<Address>,
+        announced: &Announcement,
+        asking: IdentityCheck,
+        at: BootInstant,
+    ) -> Result<Arc<str>, GuardIdentityError> {
+        let met = GuardProcess::from_announcement(announced);
+        let instance = met.instance.clone();
+        let trusted = self.evaluate(upstream, address, announced, met, asking, at);
+        // Of two announcements that differ one may be out of date. This is reported once both guards were asked
+        // again.
+        if let Err(why) = &trusted
+            && !matches!(why, GuardIdentityError::Replaced | GuardIdentityError::Split)
+        {
+            let (endpoint, address) = (&address.name, &address.socket);
+            error!(upstream = %upstream.name, %endpoint, %address, %why, "guard.distrusted");
+        }
+        trusted.map(|()| instance)
+    }
+
+    fn evaluate(
+        &self,
+        upstream: &Upstream,
+        address: &Arc<Address>,
+        announced: &Announcement,
+        met: GuardProcess,
+        asking: IdentityCheck,
+        at: BootInstant,
+    ) -> Result<(), GuardIdentityError> {
+        let mut state = self.lock();
+        let heard =
+            AnnouncementTiming { asked: asking.asked, at, up: announced.up.map(Duration::from_millis) };
+        let alone = state.processes.record_announcement(address, &met, heard);
+        if alone == Err(ProcessConflictError::Replaced) {
+            return Err(GuardIdentityError::Replaced);
+        }
+        // An epoch that the same process let in while its answer was on its way does not contradict that answer.
+        let known = match state.highest(upstream) {
+            Some(highest) if highest.by != met.instance => highest.epoch,
+            _ => asking.known,
+        };
+        state.record(upstream, address, Some(met));
+        state.forget(at);
+        drop(state);
+        alone.map_err(|_| GuardIdentityError::MultipleProcesses)?;
+        self.check(upstream, announced, known)
+    }
+
+    fn check(
+        &self,
+        upstream: &Upstream,
+        announced: &Announcement,
+        known: u64,
+    ) -> Result<(), GuardIdentityError> {
+        if let Some(served) = self.memory.installation()
+            && served.uuid != announced.ensemble
+        {
+            let (theirs, ours) = (announced.ensemble.clone(), served.uuid.clone());
+            return Err(GuardIdentityError::OtherInstallation { theirs, ours });
+        }
+        self.check_consistent(upstream)?;
+        if announced.highest < known {
+            return Err(GuardIdentityError::RolledBack { announced: announced.highest, known });
+        }
+        if upstream.response_timeout <= announced.longest_request() {
+            let (ours, theirs) = (upstream.response_timeout, announced.longest_request());
+            return Err(GuardIdentityError::TimeoutTooShort { ours, theirs });
+        }
+        Ok(())
+    }
+
+    /// True if the process is the last that answered at the address, and no other process of the upstream contradicts
+    /// it.
+    pub fn is_trusted(&self, upstream: &Upstream, address: &Address, instance: &Arc<str>) -> bool {
+        let state = self.lock();
+        let alone = || state.announcements(upstream).all(|(_, guard)| guard.instance == *instance);
+        state.processes.is_current(address, instance) && alone()
+    }
+
+    /// Succeeds if all guards of the upstream have one store by their last announcements. If two processes use it, it
+    /// must be a store that can be shared. An address where no guard answers contradicts nothing.
+    pub fn check_consistent(&self, upstream: &Upstream) -> Result<(), GuardIdentityError> {
+        if self.lock().is_consistent(upstream) { Ok(()) } else { Err(GuardIdentityError::Split) }
+    }
+
+    /// The announcements of all guards of an upstream, for an operator who has to choose one.
+    pub fn describe_announcements(&self, upstream: &Upstream) -> String {
+        let state = self.lock();
+        let one = |(at, guard): (&Address, &GuardProcess)| {
+            let GuardProcess { store, instance, database } = guard;
+            let who = database
+                .as_ref()
+                .map_or_else(|| format!("process {instance}"), |database| format!("in database {database}"));
+            format!("{} at {}: store {store}, {who}", at.name, at.socket)
+        };
+        display::join_display(state.announcements(upstream).map(one))
+    }
+
+    /// Forgets endpoints that are not among these: a guard that was removed from the policy must not contradict those
+    /// that are left.
+    pub fn retain(&self, upstreams: &[Upstream]) {
+        let mut state = self.lock();
+        for (name, met) in &mut state.met {
+            let upstream = upstreams.iter().find(|upstream| upstream.name == *name);
+            met.retain(|place| {
+                upstream.is_some_and(|upstream| upstream.endpoints.contains(&place.address.name))
+            });
+        }
+    }
+
+    /// Call this before looking for a guard at an address.
+    pub fn begin_attempt(&self) -> CheckAttempt {
+        CheckAttempt(self.lock().notes)
+    }
+
+    /// No guard answers there. If one has announced itself since the attempt began, that one still counts.
+    pub fn record_lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
+        let mut state = self.lock();
+        let since = |place: &GuardAddress| place.guard.is_some() && place.note > attempt.0;
+        if !state.find(upstream, address).is_some_and(since) {
+            state.record(upstream, address, None);
+        }
+    }
+
+    /// Whether this address has to be asked before a request is sent to any guard of the upstream. It has to be if
+    /// nobody has asked yet, or if the announcements contradict each other: a guard that was restarted or replaced
+    /// may differ from its last announcement. An address without a guard contradicts nothing, and whoever connects to
+    /// it learns who came back. But nobody connects there while other guards answer, and that guard may serve another
+    /// gateway. So such an address is asked again at times, beside the requests.
+    pub fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue {
+        let mut state = self.lock();
+        match state.find(upstream, address) {
+            None => CheckDue::Before,
+            Some(GuardAddress { guard: Some(_), .. }) if !state.is_consistent(upstream) => CheckDue::Before,
+            Some(GuardAddress { guard: None, since, .. })
+                if since.elapsed() >= upstream.sharing.dns.refresh =>
+            {
+                state.touch(upstream, address);
+                CheckDue::Background
+            }
+            Some(_) => CheckDue::NotDue,
+        }
+    }
+
+    #[cfg(test)]
+    fn age_by(&self, by: Duration) {
+        self.lock().met.values_mut().flatten().for_each(|place| place.since -= by);
+    }
+
+    /// A process of a guard has let a token of this epoch in.
+    pub fn record_admitted(
+        &self,
+        upstream: &Upstream,
+        (address, by): (&Address, &Arc<str>),
+        epoch: u64,
+        at: BootInstant,
+    ) {
+        let mut state = self.lock();
+        state.processes.record_answer(address, by, at);
+        match state.highest.get_mut(&upstream.name) {
+            Some(highest) if highest.epoch >= epoch => {}
+            Some(highest) => *highest = HighestEpoch { epoch, by: by.clone() },
+            None => drop(state.highest.insert(upstream.name.clone(), HighestEpoch { epoch, by: by.clone() })),
+        }
+    }
+
+    /// A hop has shown itself although the policy has `direct: true`. From now on a refusal does not prove that the
+    /// guard has not seen the request before.
+    pub fn record_relay(&self, upstream: &Upstream) {
+        let mut state = self.lock();
+        if upstream.direct && !state.relayed.contains(&upstream.name) {
+            warn!(upstream = %upstream.name, "guard.not_direct: something stands between here and the guard");
+            state.relayed.push(upstream.name.clone());
+        }
+    }
+
+    /// True if nobody in between repeats requests, so a request that the guard refuses has not been let in before.
+    pub fn is_direct(&self, upstream: &Upstream) -> bool {
+        upstream.direct && !self.lock().relayed.contains(&upstream.name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
+        // No panic can leave the map half changed, so a poisoned lock is still good.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,35 @@
+//! The HTTP interface for leases, on the public listeners, below `/.fencegate/v1`.
+//!
+//! The gateway that holds a lease answers every question about it; other gateways send the question there. No secret
+//! stands in a path, because proxies log paths.
+
+pub(crate) mod admin;
+pub mod client;
+pub mod context;
+mod elections;
+mod key_queue;
+pub(crate) mod watch;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+
+use self::context::LeaseApi;
+use crate::refusal::{Reason, Refusal};
+
+/// The routes. Each request must have a [`context::LeaseCaller`] as an extension.
+pub fn routes(interface: LeaseApi) -> Router {
+    let v1 = Router::new()
+        .route("/leases", get(admin::list).post(client::acquire))
+        .route("/leases/{reference}", get(client::show).delete(client::release))
+        .route("/leases/{reference}/renew", post(client::renew))
+        .route("/leases/{reference}/revoke", post(admin::revoke))
+        .route("/leases/{reference}/break", post(admin::break_lease))
+        .route("/keys/{key}", get(key_queue::show))
+        .route("/elections/{name}", get(elections::show))
+        .route("/elections/{name}/leader", get(elections::check_leader))
+        .method_not_allowed_fallback(async || Refusal::new(Reason::Method, "no such method of a lease"))
+        .fallback(async || Refusal::new(Reason::NoRoute, "nothing of leases is there"));
+    Router::new().nest("/.fencegate/v1", v1).with_state(interface)
+}

@@ -1,0 +1,89 @@
+//! Lets operators list the leases of this gateway, and end one.
+
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{Path, State},
+    response::Response,
+};
+use serde::Serialize;
+
+use super::context::{LeaseApi, LeaseCaller, json_response as document, parse_body};
+use crate::{
+    leases::{
+        admin_actions::LeaseActionError,
+        lease::Lease,
+        lease_json::{LeaseDocument, LeaseList, Revocation, Viewer},
+        lease_table::LeaseTable,
+    },
+    refusal::{Reason, Refusal},
+};
+
+/// The answer to `revoke`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct RevokedLease {
+    /// Its reference.
+    revoked: String,
+}
+
+/// The answer to `break`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct BrokenLease {
+    /// Its reference.
+    broken: String,
+}
+
+pub(super) async fn list(
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
+) -> Result<Response, Refusal> {
+    let known = applicant.require_principal()?;
+    let theirs = |lease: &Lease| known.operator || lease.principal == known.name;
+    Ok(document(&interface.leases.list(theirs)))
+}
+
+pub(super) async fn revoke(
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
+    Path(reference): Path<String>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let operator = applicant.require_operator()?;
+    let Revocation { why } = parse_body(&body)?;
+    interface.leases.revoke(&reference, &why, &operator.name).map(drop).or_else(action_refusal)?;
+    Ok(document(&RevokedLease { revoked: reference }))
+}
+
+pub(super) async fn break_lease(
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
+    Path(reference): Path<String>,
+) -> Result<Response, Refusal> {
+    let operator = applicant.require_operator()?;
+    interface.leases.break_lease(&reference, None, &operator.name).map(drop).or_else(action_refusal)?;
+    Ok(document(&BrokenLease { broken: reference }))
+}
+
+impl LeaseTable {
+    /// The leases of this gateway that `meant` selects, without their secrets.
+    pub fn list(&self, meant: impl Fn(&Lease) -> bool) -> LeaseList {
+        let all = self.active();
+        let meant = all.iter().filter(|lease| meant(lease));
+        let leases = meant.map(|lease| LeaseDocument::new(lease, self, Viewer::Public)).collect();
+        LeaseList { gateway: self.gateway.to_string(), leases }
+    }
+}
+
+fn action_refusal(why: LeaseActionError) -> Result<(), Refusal> {
+    Err(match why {
+        // The lease is over, which is the wanted result.
+        LeaseActionError::Over => return Ok(()),
+        LeaseActionError::NotFound => Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"),
+        LeaseActionError::InvalidReason => {
+            let said = "`why` is a line of 1 to 256 bytes";
+            Refusal::new(Reason::Malformed, said).with_advice(said)
+        }
+    })
+}

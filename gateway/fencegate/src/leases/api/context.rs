@@ -1,0 +1,198 @@
+//! The common parts of all questions about leases: the caller, and the place of the lease.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use axum::{
+    body::Bytes,
+    http::{HeaderMap, HeaderValue, Method, Uri},
+    response::{IntoResponse, Response},
+};
+use fencegate_policies::{key::ResourceKey, plan::Principal};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    current_config::CurrentConfig,
+    headers::FENCING_LEASE,
+    leases::{
+        auth::may_take,
+        command::LeaseCommand,
+        election_watch::ElectionWatches,
+        id::{LeaseId, LeaseReference},
+        lease::Lease,
+        lease_table::LeaseTable,
+        peer_client::{PeerRequest, PeerResponse},
+    },
+    refusal::{Reason, Refusal},
+    ticket_issuer::TicketIssuer,
+};
+
+/// The path below which the interface lies.
+pub const PREFIX: &str = "/.fencegate/v1/";
+
+/// The parts that the interface needs.
+#[derive(Clone)]
+pub struct LeaseApi {
+    pub leases: Arc<LeaseTable>,
+    pub in_force: CurrentConfig,
+    pub tickets: Option<Arc<TicketIssuer>>,
+    /// The elections with followers, over all workers.
+    pub elections: ElectionWatches,
+    pub drain: CancellationToken,
+}
+
+/// The caller of the interface.
+#[derive(Clone)]
+pub struct LeaseCaller {
+    /// The principal whose credential the request shows; `None` for an unknown one.
+    pub principal: Option<Principal>,
+    /// Another gateway has forwarded the request, so it is not forwarded again.
+    pub sent_on: bool,
+    /// The client for whom it came.
+    pub client: Option<IpAddr>,
+}
+
+/// Refusals become answers in one place.
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = self.status().into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// A lease, found by its id.
+pub enum LeaseLocation {
+    Local(Arc<Lease>),
+    Remote(LeaseId),
+}
+
+impl LeaseApi {
+    /// Where the lease of the request is held.
+    ///
+    /// # Errors
+    /// The request shows no id, the id of another lease than the path names, or the id of a lease that is gone.
+    pub(super) fn locate_requested(
+        &self,
+        applicant: &LeaseCaller,
+        reference: &str,
+        headers: &HeaderMap,
+    ) -> Result<LeaseLocation, Refusal> {
+        let id = lease_id(headers)?;
+        if LeaseReference::parse(reference) != Some(id.reference()) {
+            return Err(Refusal::new(Reason::LeaseForbidden, "path and id name two leases"));
+        }
+        self.locate(applicant, id)
+    }
+
+    /// Where the lease with this id is held.
+    ///
+    /// # Errors
+    /// The lease is gone, or the secret is wrong.
+    pub fn locate(&self, applicant: &LeaseCaller, id: LeaseId) -> Result<LeaseLocation, Refusal> {
+        if applicant.sent_on || self.leases.is_local(&id) {
+            return self.leases.find(&id).map(LeaseLocation::Local);
+        }
+        Ok(LeaseLocation::Remote(id))
+    }
+
+    /// Asks the gateway whose session has this member node.
+    ///
+    /// # Errors
+    /// No gateway answers.
+    ///
+    /// # Cancellation
+    /// The other gateway may carry out the request all the same.
+    pub(super) async fn ask_peer(&self, member: String, question: PeerRequest) -> Result<Response, Refusal> {
+        let (told, answered) = oneshot::channel();
+        self.leases.send(LeaseCommand::AskPeer { member, question, told })?;
+        let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
+        let PeerResponse { status, headers, body } = answered.await.map_err(stopping)??;
+        Ok((status, headers, body).into_response())
+    }
+}
+
+impl PeerRequest {
+    pub(super) fn for_release(id: &LeaseId) -> Self {
+        let path = format!("{PREFIX}leases/{}", id.reference());
+        let lease = HeaderValue::from_str(&id.reveal()).ok();
+        Self {
+            method: Method::DELETE,
+            path,
+            lease,
+            body: Bytes::new(),
+            patience: Duration::ZERO,
+            client: None,
+        }
+    }
+
+    /// The client's question about a lease, for another gateway. `uri` is the path below our prefix, as routes get
+    /// it.
+    pub(super) fn from_client_request(method: Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Self {
+        let below = uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = format!("{PREFIX}{}", below.trim_start_matches('/'));
+        let lease = headers.get(FENCING_LEASE).cloned();
+        Self { method, path, lease, body, patience: Duration::ZERO, client: None }
+    }
+}
+
+/// The id of the lease that a request shows.
+///
+/// # Errors
+/// There is no id, more than one, or a malformed one.
+pub fn lease_id(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
+    let mut lines = headers.get_all(FENCING_LEASE).iter();
+    let line = lines.next().ok_or_else(|| Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`"))?;
+    let alone = lines.next().is_none();
+    let id = line.to_str().ok().filter(|_| alone).and_then(LeaseId::parse);
+    id.ok_or_else(|| Refusal::new(Reason::LeaseForbidden, "`Fencing-Lease` is no id of a lease"))
+}
+
+impl LeaseCaller {
+    /// The caller, if it may see who holds this key: operators and those who may take it.
+    ///
+    /// # Errors
+    /// It may not, or the request shows no known credential.
+    pub(super) fn require_viewer(&self, key: &ResourceKey) -> Result<&Principal, Refusal> {
+        let known = self.require_principal()?;
+        if known.operator || may_take(known, std::slice::from_ref(key)) {
+            Ok(known)
+        } else {
+            Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take this key", known.name)))
+        }
+    }
+
+    /// # Errors
+    /// The request shows no known credential.
+    pub fn require_principal(&self) -> Result<&Principal, Refusal> {
+        let unknown = || Refusal::new(Reason::LeaseCredentials, "neither token nor certificate is known");
+        self.principal.as_ref().ok_or_else(unknown)
+    }
+
+    /// # Errors
+    /// The principal is no operator.
+    pub fn require_operator(&self) -> Result<&Principal, Refusal> {
+        let known = self.require_principal()?;
+        if known.operator {
+            Ok(known)
+        } else {
+            Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` is no operator of leases", known.name)))
+        }
+    }
+}
+
+/// # Errors
+/// The body does not have the documented form.
+pub(super) fn parse_body<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|bad| Refusal::new(Reason::Malformed, format!("the body: {bad}")))
+}
+
+/// The same for an optional body.
+pub(super) fn parse_optional_body<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
+    if body.is_empty() { Ok(T::default()) } else { parse_body(body) }
+}
+
+pub(super) fn json_response(document: &impl Serialize) -> Response {
+    axum::Json(document).into_response()
+}

@@ -1,0 +1,127 @@
+//! Recognises the client that asks for a lease, and knows which keys it may take.
+
+use std::sync::Arc;
+
+use fencegate_http::connection_info::{ClientIdentity, ConnectionInfo};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{self, Principal, PrincipalCredential},
+};
+use hyper::{HeaderMap, header::AUTHORIZATION};
+
+use crate::bearer::{BearerToken, BearerTokenError};
+
+/// The principals of one plan, and their credentials. Cheap to clone.
+#[derive(Clone)]
+pub struct LeaseAuth(Arc<[(Principal, Credential)]>);
+
+/// The credential of a principal.
+enum Credential {
+    Bearer(BearerToken),
+    Certificate(Arc<str>),
+}
+
+impl LeaseAuth {
+    /// The principals of `leases`; none for a plan without leases.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn load(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
+        let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
+        let known = |principal: &Principal| {
+            let credential = match &principal.shows {
+                PrincipalCredential::Bearer(file) => Credential::Bearer(BearerToken::open(file)?),
+                PrincipalCredential::Certificate(name) => Credential::Certificate(name.clone()),
+            };
+            Ok((principal.clone(), credential))
+        };
+        principals.iter().map(known).collect::<Result<Vec<_>, _>>().map(|all| Self(all.into()))
+    }
+
+    /// Follows changes of the files, as long as it is polled.
+    pub async fn follow(&self) {
+        let bearers = self.0.iter().filter_map(|(_, credential)| match credential {
+            Credential::Bearer(bearer) => Some(bearer.clone().watch_file()),
+            Credential::Certificate(_) => None,
+        });
+        futures_util::future::join_all(bearers).await;
+    }
+
+    /// Who has sent a request with these fields over a connection of this peer. Every token is compared with every known one,
+    /// so that the time tells nothing.
+    pub fn principal(&self, headers: &HeaderMap, peer: &ConnectionInfo) -> Option<Principal> {
+        let token = bearer(headers);
+        let certificate = peer.certificate();
+        let shows = |credential: &Credential| match credential {
+            Credential::Bearer(known) => token.is_some_and(|token| known.matches(token)),
+            Credential::Certificate(name) => certificate.is_some_and(|client| is_named(client, name)),
+        };
+        let mut found = None;
+        for (principal, credential) in self.0.iter() {
+            if shows(credential) && found.is_none() {
+                found = Some(principal);
+            }
+        }
+        found.cloned()
+    }
+}
+
+/// Whether a policy means this client by the name. A URI counts for a name with a colon alone, and an address for one with an `@`:
+/// who may choose a URI of his certificate does not choose the name of a machine by it.
+fn is_named(client: &ClientIdentity, name: &str) -> bool {
+    let of_kind = |written: &String| match written.split_once(':') {
+        Some(("URI", uri)) => name.contains(':') && uri.eq_ignore_ascii_case(name),
+        Some(("email", address)) => name.contains('@') && address.eq_ignore_ascii_case(name),
+        Some((_, host)) => host.eq_ignore_ascii_case(name),
+        None => false,
+    };
+    client.common_names.iter().any(|common| common.eq_ignore_ascii_case(name))
+        || client.names.iter().any(of_kind)
+}
+
+/// The token of `Authorization: Bearer`.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut lines = headers.get_all(AUTHORIZATION).iter();
+    let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
+    let (scheme, shown) = line.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| shown.trim().as_bytes())
+}
+
+impl LeaseAuth {
+    /// True if there still is a principal of this name, and it may take these keys.
+    pub fn still_grants(&self, principal: &str, keys: &[ResourceKey]) -> bool {
+        self.0.iter().any(|(known, _)| *known.name == *principal && may_take(known, keys))
+    }
+}
+
+/// True if the principal may take all of these keys.
+pub fn may_take(principal: &Principal, keys: &[ResourceKey]) -> bool {
+    keys.iter().all(|key| principal.keys.iter().any(|pattern| pattern.matches(key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_or_an_address_is_not_the_name_of_a_machine() {
+        let client = |common: &str, names: &[&str]| ClientIdentity {
+            subject: String::new(),
+            common_names: vec![common.to_owned()],
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            fingerprint: String::new(),
+        };
+        for (names, asked, known) in [
+            (&["DNS:batch.internal"][..], "Batch.Internal", true),
+            (&["URI:batch"], "batch", false),
+            (&["email:batch"], "batch", false),
+            (&["URI:spiffe://example/batch"], "spiffe://example/batch", true),
+            (&["email:batch@example"], "batch@example", true),
+            (&["URI:batch@example"], "batch@example", false),
+            (&[], "guest", true),
+            (&[], "batch", false),
+        ] {
+            assert_eq!(is_named(&client("guest", names), asked), known, "{names:?} {asked}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The results of a request for a lock, of forwarding, of an exchange and of a reload. Each is a word of a label, so
+//! that all are known before one is counted.
+
+use std::time::Duration;
+
+use fencegate_lock::manager::lock_manager::AcquireError;
+use fencegate_policies::plan::Mode;
+use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use crate::refusal::{Reason, SourceError};
+
+/// In the order of their discriminants.
+pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
+/// Why an exchange with an upstream had no answer.
+pub(super) const UPSTREAM_ERRORS: [&str; 7] =
+    ["connect", "full", "timeout", "proof", "protocol", "unsent", "broken"];
+
+/// The result of a request for a lock.
+pub enum AcquireLabel<'a> {
+    /// This gateway held the lock, and it was free.
+    Warm,
+    Immediate,
+    Waited,
+    /// The request was called inside a dispatch that has the lock.
+    Nested,
+    /// An earlier request of this gateway passed the lock on.
+    HandedOver,
+    ClientGone,
+    Refused(&'a AcquireError),
+}
+
+impl AcquireLabel<'_> {
+    /// The result, and whether another holder was in the way.
+    pub(super) fn labels(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Warm => ("warm", "no"),
+            Self::Nested => ("inside", "no"),
+            Self::Immediate => ("granted", "no"),
+            Self::Waited | Self::HandedOver => ("granted", "yes"),
+            Self::ClientGone => ("client-gone", "yes"),
+            Self::Refused(AcquireError::Elsewhere(_)) => SENT_ON,
+            // In both cases ZooKeeper grants no lock.
+            Self::Refused(AcquireError::NotInitialised(_)) => (Reason::LockService.word(), "no"),
+            Self::Refused(refused) => {
+                let contended = if refused.is_held_elsewhere() { "yes" } else { "no" };
+                (Reason::from(SourceError::Lock(refused)).word(), contended)
+            }
+        }
+    }
+}
+
+/// Another gateway keeps the key and gets the request.
+const SENT_ON: (&str, &str) = ("forwarded", "yes");
+
+/// All label values for requests for a lock: mode and result.
+pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
+    let refused = [
+        AcquireError::Locked,
+        AcquireError::QueueFull,
+        AcquireError::Delayed(Duration::ZERO),
+        AcquireError::NotHolder,
+        AcquireError::PermitsDiffer,
+        AcquireError::KeyLimit(""),
+        AcquireError::Service(String::new()),
+        AcquireError::RolledBack(String::new()),
+    ];
+    let refused =
+        refused.map(|refused| AcquireLabel::Refused(&refused).labels()).into_iter().chain([SENT_ON]);
+    let others = [
+        AcquireLabel::Warm,
+        AcquireLabel::Nested,
+        AcquireLabel::Immediate,
+        AcquireLabel::Waited,
+        AcquireLabel::ClientGone,
+    ];
+    let words = others.map(|result| result.labels()).into_iter().chain(refused);
+    words.flat_map(|words| MODES.map(|mode| (mode.as_str(), words)))
+}
+
+/// The result of sending a request to the gateway that keeps its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardLabel {
+    /// The answer of that gateway was passed on.
+    Answered,
+    /// Nothing was dispatched, and the request queued here.
+    Requeued,
+    /// The client left while the other gateway had the request.
+    ClientGone,
+    /// The outcome is unknown.
+    Unknown,
+}
+
+impl ForwardLabel {
+    pub(super) const ALL: [Self; 4] = [Self::Answered, Self::Requeued, Self::ClientGone, Self::Unknown];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Requeued => "back",
+            Self::ClientGone => "gone",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The result of a reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Reloaded {
+    Applied,
+    /// The file means the same as the plan in force.
+    Unchanged,
+    Refused,
+    /// A dry run: nothing was to be changed.
+    Dry,
+}
+
+impl Reloaded {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+            Self::Dry => "dry",
+        }
+    }
+}
+
+/// The class of a status. An upstream may answer any number from 100 to 999, and series must not grow without bound.
+pub(super) fn status_class(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        5 => "5xx",
+        _ => "other",
+    }
+}

@@ -1,0 +1,200 @@
+//! The field with which gateways know each other: one asks whether who is there knows its pass, and shows it with what it
+//! sends on.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_http::body::{Body, Reply};
+use fencegate_lock::peer_secret::{Nonce, PeerSecret};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, Uri,
+    header::{HOST, HeaderValue},
+};
+use tokio::time::Instant;
+
+use crate::headers::FENCING_FORWARDED;
+
+/// What another gateway says of a request that it has sent on to us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardedHeader {
+    /// Its name.
+    pub from: Arc<str>,
+    /// The key that it has derived.
+    pub key: String,
+    /// Until when it would wait, counted from when the head was here.
+    pub until: Instant,
+    /// The digest of the identity in the client's certificate.
+    pub certificate: Option<Arc<str>>,
+}
+
+/// Nothing is executed by it, whoever gets it: `OPTIONS *` asks the server itself.
+pub fn challenge_request(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
+    let mut http = Request::new(Body::empty());
+    *http.method_mut() = Method::OPTIONS;
+    *http.uri_mut() = Uri::from_static("*");
+    http.headers_mut().insert(HOST, HeaderValue::from_str(address).ok()?);
+    let asked = HeaderValue::from_str(&format!("nonce={}", nonce.as_str())).expect("hex digits");
+    http.headers_mut().insert(FENCING_FORWARDED, asked);
+    Some(http)
+}
+
+/// The answer to a [`challenge_request`], and of nothing else.
+pub fn challenge_response(http: &Request<Body>, ours: &PeerSecret) -> Option<Reply> {
+    if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
+        return None;
+    }
+    let nonce = Nonce::parse(single_value(http.headers())?.strip_prefix("nonce=")?)?;
+    let said = format!("proof={}", ours.respond(&nonce).as_str());
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply.headers_mut().insert(FENCING_FORWARDED, HeaderValue::from_str(&said).expect("hex digits"));
+    Some(reply)
+}
+
+/// Who answers so knows the pass.
+pub fn is_proven(headers: &HeaderMap, pass: &PeerSecret, nonce: &Nonce) -> bool {
+    let said = single_value(headers).and_then(|line| line.strip_prefix("proof="));
+    said.is_some_and(|said| pass.respond(nonce).matches(said))
+}
+
+/// The field, where it is there once.
+fn single_value(headers: &HeaderMap) -> Option<&str> {
+    let mut lines = headers.get_all(FENCING_FORWARDED).iter();
+    lines.next().filter(|_| lines.next().is_none())?.to_str().ok()
+}
+
+/// The longest wait that is believed.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+
+/// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates.
+pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHeader> {
+    let line = single_value(presented)?;
+    let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
+    let pass = PeerSecret::parse(pass.strip_prefix("pass=")?).ok()?;
+    if pass != *ours {
+        return None;
+    }
+    let wait = Duration::from_millis(wait.strip_prefix("wait=")?.parse().ok()?);
+    let (certificate, from) = match from.strip_prefix("certificate=") {
+        Some(rest) => rest.split_once("; ").map(|(digest, from)| (Some(digest.into()), from))?,
+        None => (None, from),
+    };
+    Some(ForwardedHeader {
+        from: from.strip_prefix("from=")?.into(),
+        key: key.strip_prefix("key=")?.to_owned(),
+        until: Instant::now() + wait.min(MAX_WAIT),
+        certificate,
+    })
+}
+
+/// What [`verify`] reads.
+pub fn encode(pass: &PeerSecret, key: &str, left: Duration, certificate: Option<&str>, from: &str) -> String {
+    let certificate = certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
+    format!("pass={}; key={key}; wait={}{certificate}; from={from}", pass.as_str(), left.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+    use fencegate_process::randomness::SystemRandomness;
+
+    fn presented(lines: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(FENCING_FORWARDED, HeaderValue::from_str(line).expect("a value"));
+        }
+        headers
+    }
+
+    #[test]
+    fn only_a_question_is_answered_and_only_with_a_proof_of_our_pass() {
+        let ours = PeerSecret::new(&SystemRandomness);
+        let nonce = Nonce::new(&SystemRandomness);
+        let asked = || challenge_request("gw-1:9910", &nonce).expect("an address");
+        let answer = challenge_response(&asked(), &ours).expect("answered");
+        assert!(is_proven(answer.headers(), &ours, &nonce));
+        assert!(!is_proven(answer.headers(), &PeerSecret::new(&SystemRandomness), &nonce));
+        assert!(!is_proven(answer.headers(), &ours, &Nonce::new(&SystemRandomness)));
+        assert!(!is_proven(asked().headers(), &ours, &nonce), "its own echo");
+        assert!(!is_proven(&HeaderMap::new(), &ours, &nonce));
+        let mut other = asked();
+        *other.method_mut() = Method::POST;
+        assert!(challenge_response(&other, &ours).is_none());
+        let mut other = asked();
+        *other.uri_mut() = Uri::from_static("/pay/7");
+        assert!(challenge_response(&other, &ours).is_none());
+        let mut twice = asked();
+        twice.headers_mut().append(FENCING_FORWARDED, HeaderValue::from_static("nonce="));
+        assert!(challenge_response(&twice, &ours).is_none());
+    }
+
+    #[test]
+    fn what_is_told_with_the_pass_is_believed_and_nothing_else() {
+        let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
+        let line = |pass| encode(pass, "a;b=c,pass=x", Duration::from_millis(1500), None, "gw-1");
+        let before = Instant::now();
+        let read = verify(&presented(&[&line(&ours)]), &ours).expect("believed");
+        assert_eq!((&*read.from, &*read.key, &read.certificate), ("gw-1", "a;b=c,pass=x", &None));
+        let certified = encode(&ours, "a", Duration::ZERO, Some("0f"), "gw-1");
+        let known = verify(&presented(&[&certified]), &ours).expect("believed");
+        assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", Some("0f")));
+        assert!(read.until >= before + Duration::from_millis(1500));
+        assert!(read.until <= Instant::now() + Duration::from_millis(1500));
+        let hex = ours.as_str();
+        for bad in [
+            vec![line(&other)],
+            vec![line(&ours), line(&ours)],
+            vec![],
+            vec![format!("pass={hex}")],
+            vec![format!("pass={hex}; key=a; wait=-1; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=99999999999999999999999; from=gw")],
+            vec![format!("pass=; key=a; wait=1; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; certificate=0f")],
+            vec![format!("pass={hex}; key=a; wait=1; certificate=0f; gw")],
+        ] {
+            let lines: Vec<&str> = bad.iter().map(String::as_str).collect();
+            assert_eq!(verify(&presented(&lines), &ours), None, "{bad:?}");
+        }
+        let long = format!("pass={hex}; key=a; wait={}; from=gw", u64::MAX);
+        let read = verify(&presented(&[&long]), &ours).expect("believed");
+        assert!(read.until <= Instant::now() + MAX_WAIT, "a wait without end");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_what_is_believed(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
+            let ours = PeerSecret::new(&SystemRandomness);
+            let line = encode(&ours, &key, Duration::from_millis(wait), None, from.trim());
+            let before = Instant::now();
+            let read = verify(&presented(&[&line]), &ours).expect("believed");
+            prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));
+            prop_assert!(read.until >= before + Duration::from_millis(wait).min(MAX_WAIT));
+            prop_assert!(read.until <= Instant::now() + MAX_WAIT);
+        }
+
+        /// Who has no pass may say what he likes.
+        #[test]
+        fn nothing_is_believed_of_who_does_not_show_the_pass(
+            line in "[ -~]{0,60}|pass=[0-9a-fA-F]{63,65}; key=[!-~]{0,9}; wait=[0-9]{0,22}; from=[ -~]{0,9}|(nonce|proof)=[0-9a-f]{64}",
+        ) {
+            let ours = PeerSecret::new(&SystemRandomness);
+            let headers = presented(&[&line]);
+            prop_assert_eq!(verify(&headers, &ours), None);
+            prop_assert!(!is_proven(&headers, &ours, &Nonce::new(&SystemRandomness)));
+            let mut asked = challenge_request("gw-1:9910", &Nonce::new(&SystemRandomness)).expect("an address");
+            asked.headers_mut().insert(FENCING_FORWARDED, headers[FENCING_FORWARDED].clone());
+            let nonce = line.strip_prefix("nonce=").and_then(Nonce::parse);
+            prop_assert_eq!(challenge_response(&asked, &ours).is_some(), nonce.is_some());
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                let headers = HeaderMap::from_iter([(FENCING_FORWARDED, value)]);
+                prop_assert_eq!(verify(&headers, &PeerSecret::new(&SystemRandomness)), None);
+            }
+        }
+    }
+}

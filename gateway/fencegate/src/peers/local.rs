@@ -1,0 +1,151 @@
+//! This process as other gateways see it: its address, and the certificates of both sides.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
+
+use fencegate_lock::{peer_endpoint::PeerEndpoint, peer_secret::PeerSecret};
+use fencegate_policies::plan::{
+    self, BindAddress, ClientAuth, ClientCertificate, Listener, ListenerLimits, ListenerProtocols,
+    ListenerTls, PeerTls, ProxyProtocol, TlsVersion,
+};
+use fencegate_process::{client_tls::ClientTlsError, randomness::Randomness};
+use tracing::{info, warn};
+
+use fencegate_http::{
+    listen::{
+        certificates::{Certificates, ListenerTlsError},
+        metrics::ClientMetrics,
+    },
+    upstream::tls::{TlsReload, UpstreamTls},
+};
+
+/// Shared by all workers, and the same as long as the process lives.
+#[derive(Clone)]
+pub struct LocalPeer {
+    /// The gateway's name.
+    pub name: Arc<str>,
+    /// The address on which the process listens.
+    pub address: SocketAddr,
+    /// The address that is advertised, and the pass.
+    pub reach: PeerEndpoint,
+    /// The certificates for accepted connections. `None`: plain text.
+    pub certificates: Option<Arc<Certificates>>,
+    /// The same for connections that this process opens.
+    pub secured: Option<Arc<UpstreamTls>>,
+}
+
+/// Why TLS between gateways is not possible.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerTlsError {
+    #[error(transparent)]
+    ServerCertificate(#[from] ListenerTlsError),
+    #[error(transparent)]
+    ClientTls(#[from] ClientTlsError),
+    #[error("start a thread")]
+    Thread(#[from] std::io::Error),
+}
+
+impl LocalPeer {
+    /// `bound` is the address of the listener.
+    ///
+    /// # Errors
+    /// The files for TLS cannot be used.
+    pub fn new(
+        peer: &plan::PeerListener,
+        name: Arc<str>,
+        bound: SocketAddr,
+        metrics: &ClientMetrics,
+        randomness: &dyn Randomness,
+    ) -> Result<Self, PeerTlsError> {
+        let shown =
+            |tls: &PeerTls| Certificates::load(peer_server_tls(tls), ListenerProtocols::Http1, metrics);
+        let certificates = peer.tls.as_ref().map(shown).transpose()?;
+        let secured = peer.tls.as_ref().map(|tls| load_and_follow(&peer_client_tls(tls))).transpose()?;
+        let reach =
+            PeerEndpoint { address: advertised_address(peer, bound), pass: PeerSecret::new(randomness) };
+        Ok(Self { name, address: bound, reach, certificates, secured })
+    }
+
+    /// The listener for gateways. It has the limits of the public listener.
+    pub fn listener(&self, public: &Listener) -> Listener {
+        Listener {
+            name: NAME.into(),
+            address: BindAddress::Tcp(self.address),
+            protocols: ListenerProtocols::Http1,
+            tls: None,
+            proxy_protocol: ProxyProtocol::Off,
+            // Another gateway speaks for many clients, so it has no limit of one client.
+            limits: ListenerLimits { connections_per_client: None, ..public.limits.clone() },
+            ..public.clone()
+        }
+    }
+}
+
+/// The name of the listener.
+pub const NAME: &str = "peer";
+
+/// A listener on port 0 is advertised with the port that it got.
+fn advertised_address(peer: &plan::PeerListener, bound: SocketAddr) -> String {
+    match peer.advertise.rsplit_once(':') {
+        Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
+        _ => peer.advertise.clone(),
+    }
+}
+
+fn peer_server_tls(tls: &PeerTls) -> ListenerTls {
+    ListenerTls {
+        certificates: vec![tls.pair.clone()],
+        client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        min_version: TlsVersion::Tls12,
+    }
+}
+
+fn peer_client_tls(tls: &PeerTls) -> plan::ClientTls {
+    let client = ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() };
+    plan::ClientTls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
+}
+
+/// Follows changes of the certificate files, as long as somebody uses them.
+fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
+    let secured = Arc::new(UpstreamTls::open(tls)?);
+    let watched = Arc::downgrade(&secured);
+    thread::Builder::new().name("peer-files".into()).spawn(move || follow(&watched))?;
+    Ok(secured)
+}
+
+fn follow(secured: &Weak<UpstreamTls>) {
+    while let Some(secured) = secured.upgrade() {
+        match secured.reload_if_changed() {
+            TlsReload::Unchanged => {}
+            TlsReload::TakenOver => info!("peer.tls_files_taken_over"),
+            TlsReload::Bad(bad) => {
+                let bad: &dyn std::error::Error = &bad;
+                warn!(code = "FG0510", bad, "peer.tls_files_bad: the old ones stay in use");
+            }
+        }
+        drop(secured);
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// How often the files are checked.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_that_was_got_is_advertised_where_none_is_asked_for() {
+        let bound = "127.0.0.1:4711".parse().expect("an address");
+        for (address, told) in [("127.0.0.1:0", "gw-1:4711"), ("127.0.0.1:9910", "gw-1:99")] {
+            let address = address.parse().expect("an address");
+            let peer = plan::PeerListener { address, advertise: "gw-1:99".into(), tls: None };
+            assert_eq!(advertised_address(&peer, bound), told);
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Says which routes each session may serve, and which keys it may lease: those that no gateway which was there before locks
+//! otherwise.
+//!
+//! The sessions publish the fenced routes of the plan and its patterns of leases, and look at what the others have published; here both are compared. Of two
+//! sessions that disagree about a route the younger one refuses it, until the other has gone or agrees.
+
+mod active_leases;
+mod fleet_report;
+mod log;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fmt,
+    sync::{
+        Arc, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+use fencegate_lock::session::plan_publication::{
+    PeerPlan, PeerSession, PlanEvaluator, PlanPublication, PublishOrder,
+};
+use fencegate_policies::{
+    conflicts::{ConflictReport, find_conflicts},
+    key::ResourceKey,
+    plan::{GatewayPlan, MixedPlans, Plan, RouteId},
+    plan_digest::{FencedRoute, PlanDigest, RouteIdentity},
+};
+use smallvec::SmallVec;
+use tokio::sync::watch;
+
+use self::active_leases::ActiveLeases;
+pub use self::fleet_report::{FleetReport, RouteAgreement, compare};
+use crate::metrics::Metrics;
+
+/// What the sessions of a gateway have learned about other gateways.
+pub struct PlanCompat {
+    state: RwLock<State>,
+    /// Grows before each possible change of the state.
+    version: AtomicU64,
+    /// Signals each news.
+    changed: watch::Sender<()>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct State {
+    mixed: MixedPlans,
+    leases: ActiveLeases,
+    route_indices: HashMap<FencedRoute, RouteIndex>,
+    sessions: HashMap<i64, SessionVerdict>,
+    /// By the fingerprint of the published plan.
+    plans: HashMap<String, ParsedPlan>,
+    /// By two fingerprints: the routes of the first plan that the second plan locks in another way.
+    compared: HashMap<(String, String), Arc<[usize]>>,
+    /// The refused routes in the last report, with the gateways that cause the refusal.
+    logged: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Stands for a published route. Equal routes have equal marks, also in two plans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct RouteIndex(usize);
+
+/// A published plan that could be read.
+#[derive(Clone)]
+struct ParsedPlan {
+    plan: Arc<PlanDigest>,
+    /// Its routes, and what stands for its patterns of leases.
+    entries: Arc<[FencedRoute]>,
+    /// The marks of the entries, in the same order.
+    indices: Arc<[RouteIndex]>,
+}
+
+/// The verdict about one session.
+struct SessionVerdict {
+    /// The routes that the session has published and will keep published.
+    published: Arc<HashSet<RouteIndex>>,
+    /// For each refused route, the gateways that cause the refusal.
+    conflicts: HashMap<RouteIndex, BTreeSet<String>>,
+}
+
+/// The verdicts about the routes of one plan.
+#[derive(Clone)]
+pub struct RouteVerdicts {
+    compat: Arc<PlanCompat>,
+    /// Of each route, where it fences.
+    indices: Arc<[Option<RouteIndex>]>,
+    /// The last verdict about each route, so that a request needs no lock that workers share.
+    cached: RefCell<Vec<CachedVerdict>>,
+}
+
+/// The sessions that a route was agreed for, at one version of the state.
+#[derive(Clone, Default)]
+struct CachedVerdict {
+    version: u64,
+    sessions: SmallVec<[i64; 4]>,
+}
+
+/// Whether requests of a route may take their locks by one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteStatus {
+    Compatible,
+    /// These older gateways lock the route in another way.
+    Incompatible(String),
+    /// The session has not published the route yet.
+    Unknown,
+}
+
+/// Plans and comparisons that are remembered, before all are forgotten.
+const MOST_KNOWN: usize = 64;
+
+impl PlanCompat {
+    pub fn new(gateway: &GatewayPlan, metrics: Arc<Metrics>) -> Arc<Self> {
+        let leases =
+            ActiveLeases::new(&PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref()), Vec::new());
+        let state = RwLock::new(State { mixed: gateway.mixed, leases, ..State::default() });
+        Arc::new(Self { state, version: AtomicU64::new(1), changed: watch::Sender::default(), metrics })
+    }
+
+    /// Hears of everything that is told from now on.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Whether this session may take locks of this route, for callers without an [`RouteVerdicts`].
+    pub fn route_status(&self, session: i64, route: &FencedRoute) -> RouteStatus {
+        let state = self.read();
+        if state.mixed != MixedPlans::Refuse {
+            return RouteStatus::Compatible;
+        }
+        let Some(mark) = state.route_indices.get(route) else { return RouteStatus::Unknown };
+        state.route_status(session, *mark)
+    }
+
+    /// The part of a plan that its sessions publish.
+    pub fn publication(gateway: &GatewayPlan) -> PlanPublication {
+        PlanPublication::from_bytes(
+            PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
+        )
+    }
+
+    /// Another plan is in force.
+    pub fn set_config(&self, gateway: &GatewayPlan) {
+        self.write().mixed = gateway.mixed;
+        self.changed.send_replace(());
+    }
+
+    /// From now on leases are granted by `plan`, and clients hold these keys by plans before it.
+    pub fn set_leases(&self, plan: &PlanDigest, held: Vec<ResourceKey>) {
+        self.write().leases = ActiveLeases::new(plan, held);
+    }
+
+    pub fn route_verdicts(self: &Arc<Self>, plan: &Plan) -> RouteVerdicts {
+        let mut state = self.write();
+        let marks = plan.routes.routes().iter().map(|route| {
+            let fence = route.fence.as_ref()?;
+            Some(state.intern_route(FencedRoute::new(route, fence, plan.upstream(route.upstream))))
+        });
+        let marks: Arc<[_]> = marks.collect();
+        drop(state);
+        let seen = RefCell::new(vec![CachedVerdict::default(); marks.len()]);
+        RouteVerdicts { compat: self.clone(), indices: marks, cached: seen }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        let state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Under the lock, and before the change: who has seen the new number waits for the lock, and sees the change.
+        self.version.fetch_add(1, Release);
+        state
+    }
+
+    /// Something was told of a session: the log and the metrics say so where it is news.
+    fn publish(&self, mut state: RwLockWriteGuard<'_, State>) {
+        let now = state.refused_routes();
+        self.metrics.set_refused_routes(now.len());
+        if now != state.logged {
+            log::log_refused(&now, state.mixed);
+            state.logged = now;
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+}
+
+impl RouteVerdicts {
+    pub fn route_status(&self, session: i64, route: RouteId) -> RouteStatus {
+        // Before the state: what changes meanwhile is looked at again.
+        let version = self.compat.version.load(Acquire);
+        let seen = &mut self.cached.borrow_mut()[route.0];
+        if seen.version == version && seen.sessions.contains(&session) {
+            return RouteStatus::Compatible;
+        }
+        let standing = self.lookup(session, route);
+        if seen.version != version {
+            *seen = CachedVerdict { version, ..CachedVerdict::default() };
+        }
+        if standing == RouteStatus::Compatible {
+            seen.sessions.push(session);
+        }
+        standing
+    }
+
+    fn lookup(&self, session: i64, route: RouteId) -> RouteStatus {
+        let state = self.compat.read();
+        let Some(mark) = self.indices[route.0].filter(|_| state.mixed == MixedPlans::Refuse) else {
+            return RouteStatus::Compatible;
+        };
+        state.route_status(session, mark)
+    }
+
+    /// Hears of everything that is told from now on.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.compat.subscribe()
+    }
+}
+
+impl PlanEvaluator for PlanCompat {
+    fn evaluate(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
+        let mut state = self.write();
+        // We can read everything that we have written.
+        let Some(known) = state.parse_plan(ours) else { return };
+        let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
+        for other in others.iter().filter(|other| other.age != PublishOrder::Younger) {
+            for at in state.differing_routes(ours, &known, other).iter() {
+                because.entry(known.indices[*at]).or_default().insert(other.gateway.clone());
+            }
+        }
+        let published = Arc::new(known.indices.iter().copied().collect());
+        state.sessions.insert(session, SessionVerdict { published, conflicts: because });
+        self.publish(state);
+    }
+
+    fn begin_switch(
+        &self,
+        session: i64,
+        ours: &PlanPublication,
+        next: &PlanPublication,
+        others: &[PeerSession],
+    ) -> Result<(), String> {
+        let mut state = self.write();
+        let (Some(now), Some(after)) = (state.parse_plan(ours), state.parse_plan(next)) else {
+            return Ok(());
+        };
+        if state.mixed == MixedPlans::Refuse {
+            let essences: HashSet<RouteIdentity> = after.entries.iter().map(FencedRoute::identity).collect();
+            let stays = |at: usize, leases: &ActiveLeases| {
+                let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
+                essences.contains(&now.entries[at].identity())
+                    && pattern.is_none_or(|pattern| leases.is_granted(pattern))
+            };
+            let mut compared = HashSet::new();
+            for other in others.iter().filter(|other| other.age == PublishOrder::Younger) {
+                let unlike = state.differing_routes(ours, &now, other);
+                // What runs on the others was waited for; and what we refuse already we may go on refusing.
+                let serves =
+                    |at: &&usize| stays(**at, &state.leases) && state.is_serving(session, now.indices[**at]);
+                if let Some(at) = unlike.iter().find(serves) {
+                    let route = &now.entries[*at].name;
+                    return Err(format!(
+                        "{} locks route `{route}` otherwise, which is served here",
+                        other.gateway
+                    ));
+                }
+                let theirs = other.says.publication().and_then(|theirs| state.parse_plan(theirs));
+                let theirs = theirs.map(|theirs| theirs.plan);
+                // The sessions of one gateway publish the same plan.
+                if theirs.as_ref().is_some_and(|theirs| !compared.insert(Arc::as_ptr(theirs))) {
+                    continue;
+                }
+                if let Some(why) = state.leases.conflict_reason(&now.plan, other, theirs.as_deref()) {
+                    return Err(why);
+                }
+            }
+        }
+        if let Some(verdict) = state.sessions.get_mut(&session) {
+            let left = after.indices.iter().filter(|mark| verdict.published.contains(mark)).copied();
+            verdict.published = Arc::new(left.collect());
+        }
+        drop(state);
+        Ok(())
+    }
+
+    fn end_session(&self, session: i64) {
+        let mut state = self.write();
+        state.sessions.remove(&session);
+        self.publish(state);
+    }
+}
+
+impl State {
+    fn route_status(&self, session: i64, mark: RouteIndex) -> RouteStatus {
+        match self.sessions.get(&session).filter(|verdict| verdict.published.contains(&mark)) {
+            None => RouteStatus::Unknown,
+            Some(verdict) => match verdict.conflicts.get(&mark) {
+                None => RouteStatus::Compatible,
+                Some(because) => RouteStatus::Incompatible(join_names(because)),
+            },
+        }
+    }
+
+    fn intern_route(&mut self, route: FencedRoute) -> RouteIndex {
+        let next = RouteIndex(self.route_indices.len());
+        *self.route_indices.entry(route).or_insert(next)
+    }
+
+    /// `None` if this build cannot read it.
+    fn parse_plan(&mut self, publication: &PlanPublication) -> Option<ParsedPlan> {
+        if let Some(known) = self.plans.get(publication.fingerprint()) {
+            return Some(known.clone());
+        }
+        let plan = Arc::new(PlanDigest::parse(publication.bytes()).ok()?);
+        let entries: Arc<[FencedRoute]> = plan.entries().into();
+        let marks = entries.iter().map(|entry| self.intern_route(entry.clone())).collect();
+        if self.plans.len() >= MOST_KNOWN {
+            self.plans.clear();
+        }
+        let known = ParsedPlan { plan, entries, indices: marks };
+        self.plans.insert(publication.fingerprint().to_owned(), known.clone());
+        Some(known)
+    }
+
+    /// The indices of our entries that `other` locks in another way; all of them if that cannot be known.
+    fn differing_routes(
+        &mut self,
+        ours: &PlanPublication,
+        plan: &ParsedPlan,
+        other: &PeerSession,
+    ) -> Arc<[usize]> {
+        let all = || (0..plan.entries.len()).collect();
+        let PeerPlan::Published(theirs) = &other.says else { return all() };
+        let pair = (ours.fingerprint().to_owned(), theirs.fingerprint().to_owned());
+        if let Some(known) = self.compared.get(&pair) {
+            return known.clone();
+        }
+        let found: Arc<[usize]> = match self.parse_plan(theirs) {
+            Some(there) => {
+                let ConflictReport { ours, unfinished } = find_conflicts(&plan.plan, &there.plan);
+                if unfinished {
+                    log::log_incomplete_comparison(&other.gateway);
+                }
+                ours.into()
+            }
+            None => all(),
+        };
+        if self.compared.len() >= MOST_KNOWN {
+            self.compared.clear();
+        }
+        self.compared.insert(pair, found.clone());
+        found
+    }
+
+    fn is_serving(&self, session: i64, route: RouteIndex) -> bool {
+        let verdict = self.sessions.get(&session);
+        verdict.is_some_and(|verdict| {
+            verdict.published.contains(&route) && !verdict.conflicts.contains_key(&route)
+        })
+    }
+
+    /// The routes that some session refuses, by name, with the gateways that cause it.
+    fn refused_routes(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
+        for (mark, of) in self.sessions.values().flat_map(|verdict| &verdict.conflicts) {
+            because.entry(*mark).or_default().extend(of.iter().cloned());
+        }
+        if because.is_empty() {
+            return BTreeMap::new();
+        }
+        let named = self
+            .route_indices
+            .iter()
+            .filter_map(|(route, mark)| Some((route.name.clone(), because.get(mark)?.clone())));
+        named.collect()
+    }
+}
+
+fn join_names(names: &BTreeSet<String>) -> String {
+    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Debug for PlanCompat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Agreement")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Compares a file with all registered gateways: which of its routes do they lock in the same way?
+
+use std::collections::BTreeSet;
+
+use fencegate_lock::session::plan_publication::{PeerPlan, PeerSession, PlanPublication};
+use fencegate_policies::{
+    conflicts::{ConflictReport, find_conflicts},
+    plan_digest::PlanDigest,
+};
+use serde::{Deserialize, Serialize};
+
+/// The result of the comparison.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetReport {
+    /// The file can be put in force here now: nothing is refused.
+    pub safe: bool,
+    /// The other gateways that are registered.
+    pub gateways: Vec<String>,
+    /// The fenced routes of the file, in its order, and behind them its patterns of leases: `leases of job/*`.
+    pub routes: Vec<RouteAgreement>,
+    /// Gateways of which not all can be known, and why: all routes that were not compared count as locked otherwise by them.
+    pub unreadable: Vec<String>,
+}
+
+/// The result for one route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RouteAgreement {
+    pub route: String,
+    pub agrees: bool,
+    /// Gateways that lock the route in another way. Beside them it is refused here.
+    pub unlike: Vec<String>,
+}
+
+/// `file`: what its plan would publish. `same`: those who have published `ours`, as this gateway has.
+pub fn compare(
+    file: &PlanDigest,
+    ours: &PlanPublication,
+    same: &[String],
+    others: &[PeerSession],
+) -> FleetReport {
+    let entries = file.entries();
+    let mut found: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); entries.len()];
+    let mut unreadable = BTreeSet::new();
+    let ours = PeerPlan::Published(ours.clone());
+    let all = same.iter().map(|gateway| (gateway, &ours));
+    for (gateway, says) in all.chain(others.iter().map(|other| (&other.gateway, &other.says))) {
+        let (places, why) = differing_routes(file, says);
+        unreadable.extend(why.map(|why| format!("{gateway}: {why}")));
+        for at in places {
+            found[at].insert(gateway);
+        }
+    }
+    let gateways: BTreeSet<&String> = same.iter().chain(others.iter().map(|other| &other.gateway)).collect();
+    let routes = entries.iter().zip(found).map(|(route, unlike)| RouteAgreement {
+        route: route.name.clone(),
+        agrees: unlike.is_empty(),
+        unlike: unlike.into_iter().map(str::to_owned).collect(),
+    });
+    let routes: Vec<RouteAgreement> = routes.collect();
+    FleetReport {
+        safe: routes.iter().all(|route| route.agrees),
+        gateways: gateways.into_iter().cloned().collect(),
+        routes,
+        unreadable: unreadable.into_iter().collect(),
+    }
+}
+
+/// Said where the files are too large and too different to compare each with each.
+const UNFINISHED: &str =
+    "it differs in thousands of routes: those that were not compared count as locked otherwise";
+
+/// Places of the routes that another one locks otherwise; all, and why, where that cannot be known.
+fn differing_routes(file: &PlanDigest, says: &PeerPlan) -> (Vec<usize>, Option<String>) {
+    let all = || (0..file.routes.len() + file.leases.len()).collect();
+    match says {
+        PeerPlan::Published(theirs) => match PlanDigest::parse(theirs.bytes()) {
+            Ok(theirs) => {
+                let ConflictReport { ours, unfinished } = find_conflicts(file, &theirs);
+                (ours, unfinished.then(|| UNFINISHED.to_owned()))
+            }
+            Err(why) => (all(), Some(why.to_string())),
+        },
+        PeerPlan::Unreadable(why) => (all(), Some(why.clone())),
+        PeerPlan::Incompatible => {
+            (all(), Some("a build that publishes no routes, and has another plan".to_owned()))
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The refusals that a step can meet: those of the crates below, and those of our own trust in guards.
+
+use fencegate_guard::error as guard;
+use fencegate_http::{listen::handler, upstream::pool::ConnectError};
+use fencegate_lock::{
+    idempotency::error as once,
+    manager::{call_chain::CallbackError, lock_manager},
+};
+use fencegate_policies::key::KeyError;
+
+use crate::guard_identity::GuardIdentityError;
+
+/// A refusal in the words of whoever made it. The table of reasons has a row for each of them.
+#[derive(Debug, Clone, Copy)]
+pub enum SourceError<'a> {
+    /// A request has no key.
+    Key(&'a KeyError),
+    /// A request has no valid name for its operation.
+    Name(&'a KeyError),
+    /// What came to a listener was never a request.
+    Listener(handler::RequestRejection),
+    Lock(&'a lock_manager::AcquireError),
+    /// The request does not run inside the dispatch in which it was called.
+    Call(CallbackError),
+    /// ZooKeeper's record of operations refuses it.
+    Once(&'a once::AdmitOperationError),
+    Guard(guard::Word),
+    /// There is no connection to the upstream.
+    Pool(&'a ConnectError),
+    /// There is a connection, but the guard at its other end is not believed.
+    Trust(&'a GuardIdentityError),
+}
+
+impl<'a> From<&'a ConnectError> for SourceError<'a> {
+    fn from(error: &'a ConnectError) -> Self {
+        match error {
+            ConnectError::Distrusted { why, .. } => why.downcast_ref().map_or(Self::Pool(error), Self::Trust),
+            _ => Self::Pool(error),
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! Takes a lock as a lease from the HTTP interface of a gateway, and renews it there.
+
+use std::time::Duration;
+
+use fencegate_policies::key::ResourceKey;
+use fencegate_process::clock::{BootInstant, Clock, MachineClock};
+use hyper::StatusCode;
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use super::{
+    lease_client::{GatewayEndpoints, LeaseClient, LeaseRef, LeaseResponse},
+    lock_spec::{Access, AcquireLockError, CommandLockInfo, LockSpec, LockStatus, WaitPolicy},
+    renewals::RenewalSchedule,
+};
+use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
+
+/// The gateways of one installation that may be asked.
+pub struct GatewayLeaseSource {
+    gateways: GatewayEndpoints,
+    client: LeaseClient,
+    /// How long a lease lives without a renewal. Default: the one of the gateways.
+    ttl: Option<Duration>,
+    /// A note that others see when they ask who holds the lock.
+    note: Option<String>,
+    /// A lease that was requested and has not reached the caller yet.
+    open_lease: Option<LeaseRef>,
+}
+
+/// A lease that a gateway holds for this process.
+#[derive(Debug)]
+pub(super) struct RemoteLease {
+    info: CommandLockInfo,
+    lease: LeaseRef,
+    status: watch::Receiver<LockStatus>,
+    renewals: RenewalSchedule,
+    gateways: GatewayEndpoints,
+    /// The tasks that renew and watch the lease, as long as this lives.
+    _renewed: JoinSet<()>,
+}
+
+/// The pause between two attempts while no gateway can tell.
+const PAUSE: Duration = Duration::from_millis(250);
+/// The longest wait for an answer, beside the wait that was asked for.
+const ANSWER: Duration = Duration::from_secs(3);
+/// A renewal without an answer for so long is sent again, to another gateway.
+const RENEWAL: Duration = Duration::from_secs(1);
+/// How many seconds one question waits for a change of the lease.
+const WATCH: u64 = 20;
+
+impl GatewayLeaseSource {
+    pub fn new(gateways: GatewayEndpoints, ttl: Option<Duration>, note: Option<String>) -> Self {
+        let client = LeaseClient::new(&gateways);
+        Self { gateways, client, ttl, note, open_lease: None }
+    }
+
+    pub(super) async fn acquire(&mut self, wanted: &LockSpec) -> Result<RemoteLease, AcquireLockError> {
+        let late = match wanted.wait {
+            WaitPolicy::For(wait) => Some(Instant::now() + wait),
+            WaitPolicy::Forever => None,
+        };
+        loop {
+            let refused = match self.try_acquire(wanted, late).await {
+                Ok(held) => return Ok(held),
+                Err(refused) => refused,
+            };
+            self.release_open().await;
+            let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
+            match refused {
+                AcquireLockError::Unavailable { .. } if again => sleep(PAUSE).await,
+                refused => return Err(refused),
+            }
+        }
+    }
+
+    /// Waits in line with one lease.
+    async fn try_acquire(
+        &mut self,
+        wanted: &LockSpec,
+        late: Option<Instant>,
+    ) -> Result<RemoteLease, AcquireLockError> {
+        let key = &wanted.key;
+        let left = || late.map(|late| late.saturating_duration_since(Instant::now()));
+        let mode = match wanted.access {
+            Access::Exclusive => "exclusive",
+            Access::Shared => "shared",
+        };
+        let mut body = json!({"keys": [key.as_str()], "mode": mode, "note": self.note});
+        if let Some(ttl) = self.ttl {
+            body["ttl_ms"] = json!(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        }
+        // A request that does not wait is answered at once.
+        let in_line = left() != Some(Duration::ZERO);
+        let mut told = self.client.request(&body, in_line, ANSWER).await;
+        loop {
+            let (lease, sent) = into_document(key, told)?;
+            let name = LeaseRef::from_document(&lease)
+                .or(self.open_lease.take())
+                .ok_or_else(|| unavailable(key, "no id"))?;
+            self.open_lease = Some(name.clone());
+            match lease.state.as_str() {
+                HELD => {
+                    let (lease, sent) = self.ensure_fresh(key, &name, lease, sent).await?;
+                    return self.hold_lease(key, name, &lease, sent);
+                }
+                WAITING => {}
+                _ if lease.why.as_deref() == Some("locked") => {
+                    return Err(AcquireLockError::Held(key.clone()));
+                }
+                _ => return Err(unavailable(key, lease.why.as_deref().unwrap_or("the lease is over"))),
+            }
+            if left() == Some(Duration::ZERO) {
+                return Err(AcquireLockError::Held(key.clone()));
+            }
+            told = self.wait_in_queue(&name, &lease, left()).await;
+        }
+    }
+
+    /// Returns when the lease has changed, or when it is time for a renewal, whose answer also tells the state.
+    async fn wait_in_queue(
+        &mut self,
+        name: &LeaseRef,
+        lease: &LeaseDocument,
+        left: Option<Duration>,
+    ) -> LeaseResponse {
+        let turn = (Duration::from_millis(lease.ttl_ms) / 3).min(left.unwrap_or(Duration::MAX));
+        let seconds = turn.as_secs().min(WATCH);
+        if seconds == 0 {
+            sleep(turn.min(PAUSE)).await;
+        } else {
+            let told =
+                self.client.watch(name, lease.revision, seconds, Duration::from_secs(seconds) + ANSWER).await;
+            if let LeaseResponse::Lease(now, _) = &told
+                && now.state != WAITING
+            {
+                return told;
+            }
+        }
+        self.client.renew(name, ANSWER).await
+    }
+
+    /// The document of a lease of which enough is left for a command. The promised time counts from the question, which
+    /// may have waited for longer than that. Then one renewal comes first.
+    async fn ensure_fresh(
+        &mut self,
+        key: &ResourceKey,
+        name: &LeaseRef,
+        lease: LeaseDocument,
+        sent: BootInstant,
+    ) -> Result<(LeaseDocument, BootInstant), AcquireLockError> {
+        let promised = Duration::from_millis(lease.held_for_ms.unwrap_or(0));
+        if (sent + promised).since(MachineClock.now()) > promised / 2 {
+            return Ok((lease, sent));
+        }
+        let (lease, sent) = into_document(key, self.client.renew(name, ANSWER).await)?;
+        if proven_until(&lease_status(&lease, sent)) <= MachineClock.now() {
+            return Err(unavailable(key, "the lease was over before the command could be started"));
+        }
+        Ok((lease, sent))
+    }
+
+    fn hold_lease(
+        &mut self,
+        key: &ResourceKey,
+        lease: LeaseRef,
+        document: &LeaseDocument,
+        sent: BootInstant,
+    ) -> Result<RemoteLease, AcquireLockError> {
+        let (Some(token), Some(number)) = (document.token, document.number) else {
+            return Err(unavailable(key, "a lease without a token"));
+        };
+        self.open_lease = None;
+        let (lease_id, permit) = (Some(lease.id.clone()), document.permit.map(u32::from));
+        let shown = CommandLockInfo { token: token.to_string(), number, lease: lease_id, permit };
+        let stands = lease_status(document, sent);
+        let renewals = RenewalSchedule::for_lease(proven_until(&stands).since(MachineClock.now()));
+        let (told, stands) = watch::channel(stands);
+        let mut renewed = JoinSet::new();
+        renewed.spawn(run_renewals(LeaseClient::new(&self.gateways), lease.clone(), told.clone()));
+        renewed.spawn(run_watch(LeaseClient::new(&self.gateways), lease.clone(), told, document.revision));
+        Ok(RemoteLease {
+            info: shown,
+            lease,
+            status: stands,
+            renewals,
+            gateways: self.gateways.clone(),
+            _renewed: renewed,
+        })
+    }
+
+    /// Releases a lease under which nobody works.
+    async fn release_open(&mut self) {
+        if let Some(lease) = self.open_lease.take() {
+            self.client.release(&lease, ANSWER).await;
+        }
+    }
+
+    pub(super) async fn close(mut self) {
+        self.release_open().await;
+    }
+}
+
+/// Renews the lease until a gateway says that it is gone.
+async fn run_renewals(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>) {
+    let mut unheard = 0;
+    loop {
+        let left = proven_until(&told.borrow()).since(MachineClock.now());
+        sleep(renewal_pause(left, unheard)).await;
+        if *told.borrow() == LockStatus::Lost {
+            return;
+        }
+        let patience = RENEWAL.min(left / 3).max(Duration::from_millis(200));
+        match client.renew(&lease, patience).await {
+            LeaseResponse::Lease(document, sent) => {
+                unheard = 0;
+                publish_status(&told, lease_status(&document, sent));
+            }
+            LeaseResponse::Refused(..) => return publish_status(&told, LockStatus::Lost),
+            // The proof that there is ends by itself.
+            LeaseResponse::NoAnswer(_) => unheard += 1,
+        }
+    }
+}
+
+/// The pause between two renewals: a sixth of the time that is proven. The grace of the command takes half of that
+/// time, and an answer may be lost. When nothing is proven any more, the pause doubles with each unanswered question.
+fn renewal_pause(left: Duration, unheard: u32) -> Duration {
+    let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
+    let unheard = if left.is_zero() { unheard } else { 0 };
+    let backed_off = shortest.saturating_mul(1_u32.checked_shl(unheard).unwrap_or(u32::MAX));
+    (left / 6).max(backed_off).clamp(shortest, longest)
+}
+
+/// Learns at once that the lease is over or that its holder is asked to release it.
+async fn run_watch(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>, mut seen: u64) {
+    loop {
+        match client.watch(&lease, seen, WATCH, Duration::from_secs(WATCH) + ANSWER).await {
+            LeaseResponse::Lease(document, sent) => {
+                seen = document.revision;
+                publish_status(&told, lease_status(&document, sent));
+            }
+            LeaseResponse::Refused(..) => publish_status(&told, LockStatus::Lost),
+            LeaseResponse::NoAnswer(_) => sleep(PAUSE).await,
+        }
+        if *told.borrow() == LockStatus::Lost {
+            return;
+        }
+    }
+}
+
+/// A lost lock never comes back, and a late answer never shortens the proof.
+fn publish_status(told: &watch::Sender<LockStatus>, news: LockStatus) {
+    told.send_modify(|stands| {
+        let until = proven_until(stands).max(proven_until(&news));
+        *stands = match (&*stands, news) {
+            (LockStatus::Lost, _) | (_, LockStatus::Lost) => LockStatus::Lost,
+            (LockStatus::Revoked(_), _) | (_, LockStatus::Revoked(_)) => LockStatus::Revoked(until),
+            (LockStatus::Proven(_), LockStatus::Proven(_)) => LockStatus::Proven(until),
+        };
+    });
+}
+
+fn proven_until(stands: &LockStatus) -> BootInstant {
+    match stands {
+        LockStatus::Proven(until) | LockStatus::Revoked(until) => *until,
+        LockStatus::Lost => BootInstant::from_nanos(0),
+    }
+}
+
+/// The proof counts from the moment when the question was sent: the gateway has counted from a later one.
+fn lease_status(document: &LeaseDocument, sent: BootInstant) -> LockStatus {
+    let until = document.held_for_ms.map(|held_for| sent + Duration::from_millis(held_for));
+    match until.filter(|_| document.state == HELD) {
+        None => LockStatus::Lost,
+        Some(until) if document.revocation.is_some() => LockStatus::Revoked(until),
+        Some(until) => LockStatus::Proven(until),
+    }
+}
+
+fn into_document(
+    key: &ResourceKey,
+    told: LeaseResponse,
+) -> Result<(LeaseDocument, BootInstant), AcquireLockError> {
+    match told {
+        LeaseResponse::Lease(document, sent) => Ok((*document, sent)),
+        LeaseResponse::Refused(StatusCode::LOCKED, _) => Err(AcquireLockError::Held(key.clone())),
+        // The lease was ours and is over. The next attempt begins anew.
+        LeaseResponse::Refused(StatusCode::PRECONDITION_FAILED, why) | LeaseResponse::NoAnswer(why) => {
+            Err(unavailable(key, &why))
+        }
+        LeaseResponse::Refused(_, why) => Err(AcquireLockError::Permanent { key: key.clone(), why }),
+    }
+}
+
+fn unavailable(key: &ResourceKey, why: &str) -> AcquireLockError {
+    AcquireLockError::Unavailable { key: key.clone(), why: why.to_owned() }
+}
+
+impl RemoteLease {
+    pub(super) fn info(&self) -> CommandLockInfo {
+        self.info.clone()
+    }
+
+    pub(super) fn renewals(&self) -> RenewalSchedule {
+        self.renewals
+    }
+
+    pub(super) fn status(&self) -> LockStatus {
+        let stands = self.status.borrow().clone();
+        if proven_until(&stands) <= MachineClock.now() { LockStatus::Lost } else { stands }
+    }
+
+    pub(super) async fn release(self) {
+        LeaseClient::new(&self.gateways).release(&self.lease, ANSWER).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{net::TcpListener, time::timeout};
+
+    use super::{
+        super::{fake_gateway::FakeGateway, lease_client::GatewayEndpoint},
+        *,
+    };
+
+    fn at(millis: u64) -> BootInstant {
+        BootInstant::from_nanos(millis * 1_000_000)
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_given_back_through_another_gateway_where_some_do_not_answer() {
+        // The first gateway takes connections and is silent; nobody is behind the second address.
+        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let (away, last) = (gone.local_addr().expect("bound"), FakeGateway::start(204).await);
+        drop(gone);
+        let door =
+            |address: std::net::SocketAddr| GatewayEndpoint { host: address.to_string(), speaks_tls: false };
+        let doors = vec![door(silent.local_addr().expect("bound")), door(away), last.endpoint()];
+        let mut client = LeaseClient::new(&GatewayEndpoints { endpoints: doors, ..last.endpoints() });
+        client.release(&LeaseRef::example(), Duration::from_secs(3)).await;
+        assert_eq!(last.request_count(), 1);
+    }
+
+    /// The gateway cannot reach the gateway that holds the lease.
+    #[tokio::test]
+    async fn who_has_no_word_for_now_is_not_asked_twice_before_another_one() {
+        let (away, last) = (FakeGateway::start(503).await, FakeGateway::start(204).await);
+        let mut client = LeaseClient::new(&GatewayEndpoints {
+            endpoints: vec![away.endpoint(), last.endpoint()],
+            ..last.endpoints()
+        });
+        client.release(&LeaseRef::example(), Duration::from_secs(3)).await;
+        assert_eq!((away.request_count(), last.request_count()), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn who_is_told_that_the_lease_is_gone_asks_no_more() {
+        let gateway = FakeGateway::start(412).await;
+        let (told, stands) = watch::channel(LockStatus::Proven(MachineClock.now()));
+        let client = LeaseClient::new(&gateway.endpoints());
+        let ended = timeout(Duration::from_secs(20), run_renewals(client, LeaseRef::example(), told)).await;
+        assert!(ended.is_ok(), "it goes on asking: {} questions", gateway.request_count());
+        assert_eq!((stands.borrow().clone(), gateway.request_count()), (LockStatus::Lost, 1));
+    }
+
+    #[test]
+    fn who_hears_nothing_and_has_nothing_asks_less_and_less_often() {
+        let second = Duration::from_secs(1);
+        let pauses = [0, 1, 2, 3, 10, 40].map(|unheard| renewal_pause(Duration::ZERO, unheard));
+        assert_eq!(pauses.map(|pause| pause.as_millis()), [50, 100, 200, 400, 5000, 5000]);
+        assert_eq!(
+            [renewal_pause(6 * second, 0), renewal_pause(6 * second, 9)],
+            [second; 2],
+            "it is held yet"
+        );
+    }
+
+    #[test]
+    fn an_answer_that_was_long_on_its_way_takes_nothing_back() {
+        let (told, stands) = watch::channel(LockStatus::Proven(at(900)));
+        publish_status(&told, LockStatus::Proven(at(500)));
+        assert_eq!(*stands.borrow(), LockStatus::Proven(at(900)));
+        publish_status(&told, LockStatus::Revoked(at(1000)));
+        publish_status(&told, LockStatus::Proven(at(1100)));
+        assert_eq!(*stands.borrow(), LockStatus::Revoked(at(1100)));
+        publish_status(&told, LockStatus::Lost);
+        publish_status(&told, LockStatus::Proven(at(2000)));
+        assert_eq!(*stands.borrow(), LockStatus::Lost);
+    }
+}

@@ -1,0 +1,374 @@
+//! Keeps a lock while a command runs, and ends the command itself should its watchman not.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{net, process::CommandExt},
+    },
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use fencegate_policies::key::ResourceKey;
+use fencegate_process::{
+    clock::{BootInstant, Clock, MachineClock},
+    failpoint,
+};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    boot_timer::BootTimer,
+    channel,
+    descendants::Descendants,
+    lock_source::CommandLock,
+    lock_spec::{CommandLockInfo, LockStatus},
+    program_names::{OURSELVES, WATCHMAN},
+    protocol::{ExitCause, KeeperMessage, SupervisorMessage},
+    reaper::{ChildReaper, ReapOutcome},
+    renewals::LOOK,
+    signals::{self, SignalForwarder},
+    supervisor_args::SupervisorArgs,
+    terminal::ProcessGroup,
+    termination::{KILLED_BEFORE, TerminationSchedule, TerminationStep},
+};
+
+/// The command to run, and its time to clean up.
+#[derive(Debug, Clone)]
+pub struct LockedCommand {
+    pub key: ResourceKey,
+    pub command: Vec<OsString>,
+    /// The time between the request to end and the kill. Default: a third of the proven time, or the longest grace that
+    /// leaves time for a renewal if that is shorter.
+    pub grace: Option<Duration>,
+}
+
+/// The longest default of `grace`.
+const LONGEST_GRACE: Duration = Duration::from_secs(10);
+
+/// What the process needs once for all commands that it runs.
+pub struct CommandRunner {
+    children: ChildReaper,
+    signals: SignalForwarder,
+    timer: BootTimer,
+    group: ProcessGroup,
+    /// The signal by which somebody has asked this process to end, and not only the command.
+    ending: Option<&'static str>,
+}
+
+/// How a command has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandExit {
+    /// By itself, with this code.
+    Exited(u8),
+    /// It was ended, because the lock was lost, which was proven until then.
+    Terminated(LockLossReason, BootInstant),
+}
+
+/// How a lock was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockLossReason {
+    /// Somebody broke the lock, or its session ended.
+    Taken,
+    /// The lock was not renewed in time.
+    Unproven,
+    /// An operator asked the holder to release it.
+    Revoked,
+    /// One of the two processes that watch over the command was stopped or killed.
+    SupervisorLost,
+}
+
+/// The keeper's view of one command and its watchman.
+struct KeeperState<'h> {
+    lock: &'h CommandLock,
+    supervisor: OwnedWriteHalf,
+    /// Until when the lock is proven, as last known.
+    proven: BootInstant,
+    schedule: TerminationSchedule,
+    /// All but the watchman, which is ended last.
+    descendants: Descendants,
+    terminating: bool,
+    lost: Option<LockLossReason>,
+    /// The number of messages to the watchman without an answer.
+    unanswered: u32,
+    /// The watchman has ended, or does not answer.
+    unsupervised: bool,
+}
+
+/// So many looks without an answer (three seconds) mean that the watchman is stopped.
+const SILENT: u32 = 30;
+/// How much later than the watchman the keeper acts. It still acts before the lock could be another's.
+const SECOND: Duration = Duration::from_millis(60);
+/// The interval of the checks whether all killed processes are gone.
+const AGAIN: Duration = Duration::from_millis(10);
+
+impl CommandRunner {
+    /// # Errors
+    /// The kernel refuses something that is needed.
+    pub fn open() -> io::Result<Self> {
+        let (children, signals) = (ChildReaper::adopt()?, SignalForwarder::listen()?);
+        Ok(Self {
+            children,
+            signals,
+            timer: BootTimer::new()?,
+            group: ProcessGroup::for_command(),
+            ending: None,
+        })
+    }
+
+    /// Returns when we are asked to end, with the name of the signal.
+    ///
+    /// # Cancellation
+    /// Dropping the future loses no signal.
+    pub async fn wait_for_termination(&mut self) -> &'static str {
+        loop {
+            tokio::select! {
+                signal = self.signals.next() => if signals::is_termination(signal) {
+                    return signals::signal_name(signal);
+                },
+                // PID 1 is the parent of all orphans, and has to wait for them.
+                () = self.children.wait_changed() => while let ReapOutcome::Exited(..) = self.children.reap_next() {},
+            }
+        }
+    }
+
+    /// The signal that was passed to the command and that asks it to end. A hangup may mean something else.
+    pub fn termination_signal(&self) -> Option<&'static str> {
+        self.ending
+    }
+
+    /// Runs the command under the lock. Returns when the command and all its descendants have ended.
+    ///
+    /// # Errors
+    /// The watchman cannot be started. Nothing was run.
+    ///
+    /// # Cancellation
+    /// Must not be dropped: the command would be killed, and nobody would wait for it.
+    pub async fn run(&mut self, charge: &LockedCommand, lock: &CommandLock) -> io::Result<CommandExit> {
+        let until = match lock.status() {
+            LockStatus::Proven(until) => until,
+            LockStatus::Revoked(until) => return Ok(CommandExit::Terminated(LockLossReason::Revoked, until)),
+            LockStatus::Lost => {
+                return Ok(CommandExit::Terminated(LockLossReason::Taken, MachineClock.now()));
+            }
+        };
+        let (ours, theirs) = net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        // Everything that can fail comes before the command gets its input, without which it does not begin.
+        failpoint::pass("before_command_is_watched");
+        let ours = UnixStream::from_std(ours)?;
+        let proves = until.since(MachineClock.now());
+        let longest = lock.renewals.longest_grace().unwrap_or(Duration::ZERO).min(proves / 2);
+        let grace = charge.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(longest);
+        let orders = SupervisorArgs { group: self.group, grace, until };
+        let watchman = spawn_supervisor(charge, &lock.info, orders, theirs)?;
+        channel::hand_over_input(&ours)?;
+        let (heard, to) = ours.into_split();
+        let mut keep = KeeperState {
+            lock,
+            supervisor: to,
+            proven: until,
+            schedule: TerminationSchedule::new(until, grace).with_delay(SECOND),
+            descendants: Descendants { root: getpid(), excluded: Some(watchman), group: None },
+            terminating: false,
+            lost: None,
+            unanswered: 0,
+            unsupervised: false,
+        };
+        Ok(keep.run(self, BufReader::new(heard).lines()).await)
+    }
+}
+
+/// The watchman is in a process group of its own, so that keys typed at a terminal do not stop it.
+fn spawn_supervisor(
+    charge: &LockedCommand,
+    shown: &CommandLockInfo,
+    orders: SupervisorArgs,
+    socket: net::UnixStream,
+) -> io::Result<Pid> {
+    let mut watchman = Command::new(OURSELVES);
+    watchman.arg0(WATCHMAN).args(orders.to_args()).args(&charge.command);
+    watchman.stdin(Stdio::from(OwnedFd::from(socket))).process_group(0);
+    watchman.env("FENCING_KEY", charge.key.as_str());
+    watchman.env("FENCING_TOKEN", &shown.token).env("FENCING_NUMBER", shown.number.to_string());
+    let permit = shown.permit.map(|permit| permit.to_string());
+    // For a command inside another one, variables of the outer lock must not look like those of the inner one.
+    for (name, value) in [("FENCING_LEASE", &shown.lease), ("FENCING_PERMIT", &permit)] {
+        match value {
+            Some(value) => watchman.env(name, value),
+            None => watchman.env_remove(name),
+        };
+    }
+    Ok(Pid::from_child(&watchman.spawn()?))
+}
+
+impl KeeperState<'_> {
+    async fn run(
+        &mut self,
+        house: &mut CommandRunner,
+        mut lines: Lines<BufReader<OwnedReadHalf>>,
+    ) -> CommandExit {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let due = self.check_command(MachineClock.now());
+            if self.unsupervised && !self.descendants.any_alive() {
+                return self.clean_up(house).await;
+            }
+            tokio::select! {
+                _ = looks.tick() => self.check_lock(),
+                told = lines.next_line(), if !self.unsupervised => match told {
+                    Ok(Some(line)) => match KeeperMessage::parse(&line) {
+                        Some(KeeperMessage::Exited { code, because }) => return self.finish(house, code, because).await,
+                        Some(KeeperMessage::Terminating) => self.terminating = true,
+                        Some(KeeperMessage::Acknowledged) | None => self.unanswered = 0,
+                    },
+                    Ok(None) | Err(_) => self.take_over(),
+                },
+                signal = house.signals.next() => {
+                    if signals::is_termination(signal) && signal != Signal::HUP {
+                        house.ending = Some(signals::signal_name(signal));
+                    }
+                    self.forward_signal(signal, house.group);
+                }
+                () = house.children.wait_changed() => while self.reap(house) {},
+                waited = house.timer.sleep_until(due) => if waited.is_err() {
+                    // Without a timer nothing would be on time, so the lock counts as lost.
+                    self.schedule.set_proven_until(BootInstant::from_nanos(0));
+                },
+            }
+        }
+    }
+
+    fn check_lock(&mut self) {
+        let until = match self.lock.status() {
+            LockStatus::Proven(until) => until,
+            LockStatus::Revoked(until) => {
+                if !self.schedule.is_ending() {
+                    self.lost = Some(LockLossReason::Revoked);
+                    self.send(SupervisorMessage::Terminate);
+                    self.schedule.begin_termination(MachineClock.now());
+                }
+                until
+            }
+            LockStatus::Lost => {
+                self.lost.get_or_insert(if self.is_unproven() {
+                    LockLossReason::Unproven
+                } else {
+                    LockLossReason::Taken
+                });
+                BootInstant::from_nanos(0)
+            }
+        };
+        if until != BootInstant::from_nanos(0) {
+            self.proven = until;
+        }
+        self.schedule.set_proven_until(until);
+        self.send(SupervisorMessage::Until(until));
+        self.unanswered += 1;
+        if self.unanswered > SILENT && !self.unsupervised {
+            self.take_over();
+        }
+    }
+
+    /// The last proof has ended or is about to.
+    fn is_unproven(&self) -> bool {
+        MachineClock.now() + KILLED_BEFORE >= self.proven
+    }
+
+    /// From now on only this process can end the command.
+    fn take_over(&mut self) {
+        self.unsupervised = true;
+        self.lost.get_or_insert(LockLossReason::SupervisorLost);
+        self.schedule.begin_termination(MachineClock.now());
+    }
+
+    /// Does what the watchman should have done by now. Returns when the next step is due.
+    fn check_command(&mut self, now: BootInstant) -> BootInstant {
+        match self.schedule.next_step(now, self.terminating) {
+            TerminationStep::Wait(until) if self.unsupervised => until.min(now + AGAIN),
+            TerminationStep::Wait(until) => until,
+            TerminationStep::Terminate => {
+                self.terminating = true;
+                self.descendants.terminate();
+                now + AGAIN
+            }
+            TerminationStep::Kill => {
+                self.descendants.kill();
+                // The kernel kills the command together with the watchman, in case we have not found the command.
+                self.kill_supervisor();
+                self.unsupervised = true;
+                now + AGAIN
+            }
+        }
+    }
+
+    fn forward_signal(&self, signal: Signal, group: ProcessGroup) {
+        if !(signals::is_terminal_signal(signal) && group.is_in_foreground()) {
+            self.send(SupervisorMessage::Signal(signal));
+        }
+    }
+
+    /// Does not wait: a watchman that is stopped reads the message later.
+    fn send(&self, what: SupervisorMessage) {
+        channel::send_message(&self.supervisor, what);
+    }
+
+    fn kill_supervisor(&self) {
+        // Nobody has waited for the watchman yet, so its process id still belongs to it.
+        if let Some(watchman) = self.descendants.excluded {
+            kill_process(watchman, Signal::KILL).ok();
+        }
+    }
+
+    /// The watchman has reported the end: no process is left below it.
+    async fn finish(&mut self, house: &mut CommandRunner, code: u8, because: ExitCause) -> CommandExit {
+        self.kill_supervisor();
+        while self.descendants.excluded.is_some() {
+            if !self.reap(house) {
+                house.children.wait_changed().await;
+            }
+        }
+        match because {
+            ExitCause::Exited => CommandExit::Exited(code),
+            ExitCause::Terminated => self.terminated(),
+        }
+    }
+
+    /// Ends all that the command has started.
+    async fn clean_up(&mut self, house: &mut CommandRunner) -> CommandExit {
+        self.kill_supervisor();
+        // After the watchman's end its descendants become our children. A list of processes is no snapshot: only the
+        // kernel's report that there is no child proves that none has come to us meanwhile.
+        loop {
+            match house.children.reap_next() {
+                ReapOutcome::Exited(process, _) => self.descendants.remove(process),
+                ReapOutcome::NoChildren => return self.terminated(),
+                ReapOutcome::StillRunning => {
+                    self.descendants.kill();
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    fn terminated(&self) -> CommandExit {
+        CommandExit::Terminated(self.lost.unwrap_or(LockLossReason::Unproven), self.proven)
+    }
+
+    /// Waits for one child that has ended; `false` where there is none.
+    fn reap(&mut self, house: &mut CommandRunner) -> bool {
+        let ReapOutcome::Exited(process, _) = house.children.reap_next() else { return false };
+        self.descendants.remove(process);
+        true
+    }
+}

@@ -1,0 +1,92 @@
+//! Where the lock of a command comes from: straight from ZooKeeper, or through a gateway.
+
+use super::{
+    gateway_lease::{GatewayLeaseSource, RemoteLease},
+    lock_spec::{AcquireLockError, CommandLockInfo, LockSpec, LockStatus},
+    renewals::RenewalSchedule,
+    zookeeper_lock::{DirectLock, ZooKeeperLockSource},
+};
+
+/// Where locks come from.
+pub enum LockSource {
+    Ensemble(ZooKeeperLockSource),
+    Gateway(GatewayLeaseSource),
+}
+
+/// A lock that is held.
+#[derive(Debug)]
+pub struct CommandLock {
+    pub info: CommandLockInfo,
+    pub renewals: RenewalSchedule,
+    backend: LockBackend,
+}
+
+#[derive(Debug)]
+enum LockBackend {
+    Direct(DirectLock),
+    Lease(RemoteLease),
+}
+
+impl LockSource {
+    /// # Errors
+    /// [`AcquireLockError`]
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the place in line.
+    pub async fn acquire(&mut self, wanted: &LockSpec) -> Result<CommandLock, AcquireLockError> {
+        match self {
+            Self::Ensemble(ensemble) => {
+                let held = ensemble.acquire(wanted).await?;
+                Ok(CommandLock {
+                    info: held.info(),
+                    renewals: ensemble.renewals(),
+                    backend: LockBackend::Direct(held),
+                })
+            }
+            Self::Gateway(gateway) => {
+                let held = gateway.acquire(wanted).await?;
+                Ok(CommandLock {
+                    info: held.info(),
+                    renewals: held.renewals(),
+                    backend: LockBackend::Lease(held),
+                })
+            }
+        }
+    }
+
+    /// The renewals of a lock, if they are known before there is a lock.
+    pub fn renewals(&self) -> Option<RenewalSchedule> {
+        match self {
+            Self::Ensemble(ensemble) => Some(ensemble.renewals()),
+            Self::Gateway(_) => None,
+        }
+    }
+
+    /// Ends the session, so that its locks are free at once.
+    ///
+    /// # Cancellation
+    /// If the future is dropped, the session ends by its timeout.
+    pub async fn close(self) {
+        match self {
+            Self::Ensemble(ensemble) => ensemble.close().await,
+            Self::Gateway(gateway) => gateway.close().await,
+        }
+    }
+}
+
+impl CommandLock {
+    pub fn status(&self) -> LockStatus {
+        match &self.backend {
+            LockBackend::Direct(held) => held.status(),
+            LockBackend::Lease(held) => held.status(),
+        }
+    }
+
+    /// Releases the lock. Nothing may run under it any more.
+    pub async fn release(self) {
+        match self.backend {
+            LockBackend::Direct(held) => held.release(),
+            LockBackend::Lease(held) => held.release().await,
+        }
+    }
+}

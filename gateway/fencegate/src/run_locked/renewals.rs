@@ -1,0 +1,70 @@
+//! How often the proof of a lock is renewed, and how much of it is left for the grace of a command.
+
+use std::time::Duration;
+
+use super::termination::KILLED_BEFORE;
+
+/// The interval at which the keeper reads the proof and tells the watchman.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+
+/// The longest interval between two heartbeats of a gateway's session.
+const GATEWAY_HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// The renewals of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RenewalSchedule {
+    /// For how long one renewal proves the lock.
+    pub proves: Duration,
+    /// The time from one renewal to the next, when neither is late.
+    pub interval: Duration,
+}
+
+impl RenewalSchedule {
+    /// The renewals of a lease of which a gateway has just promised this much. A gateway does not tell how often its
+    /// session is renewed. It is never less than twice within the time that a heartbeat proves. The client asks for a
+    /// renewal when a sixth of the promised time is over.
+    pub(super) fn for_lease(promised: Duration) -> Self {
+        Self { proves: promised, interval: GATEWAY_HEARTBEAT.min(promised / 2) + promised / 12 }
+    }
+
+    /// The longest grace for a command: half of the proof at most, and so much less that the next renewal reaches the
+    /// watchman before it would ask the command to end. `None` if even without a grace there is no time for that.
+    pub fn longest_grace(&self) -> Option<Duration> {
+        // A renewal that is an eighth of its interval late must not end a command.
+        let next = self.interval + self.interval / 8 + LOOK;
+        let left = self.proves.checked_sub(KILLED_BEFORE)?.checked_sub(next)?;
+        Some(left.min(self.proves / 2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn renewals(proves: u64, interval: u64) -> RenewalSchedule {
+        RenewalSchedule { proves: Duration::from_millis(proves), interval: Duration::from_millis(interval) }
+    }
+
+    #[test]
+    fn the_grace_leaves_time_for_a_whole_renewal() {
+        // A session of 4 s with a tick of 2 s: the shortest one that a gateway accepts at this tick.
+        let short = renewals(1334, 667).longest_grace().expect("some time");
+        assert!((Duration::from_millis(200)..Duration::from_millis(300)).contains(&short), "{short:?}");
+        // A session of 12 s: half of the proof.
+        assert_eq!(renewals(9000, 1000).longest_grace(), Some(Duration::from_millis(4500)));
+    }
+
+    #[test]
+    fn a_proof_that_is_over_before_the_next_renewal_leaves_no_grace() {
+        assert_eq!(renewals(334, 167).longest_grace(), None);
+        assert_eq!(renewals(100, 10).longest_grace(), None);
+    }
+
+    #[test]
+    fn a_lease_is_renewed_by_its_gateway_and_by_its_client() {
+        let lease = RenewalSchedule::for_lease(Duration::from_secs(9));
+        assert_eq!(lease.interval, Duration::from_millis(1750));
+        let short = RenewalSchedule::for_lease(Duration::from_millis(1200));
+        assert_eq!(short.interval, Duration::from_millis(700));
+    }
+}

@@ -1,0 +1,104 @@
+//! Takes a lock, runs a command, and releases the lock. For a leader it does so again and again.
+
+use std::{io, time::Duration};
+
+use fencegate_process::clock::BootInstant;
+use tokio::time::sleep;
+
+use super::{
+    exit_code::{HELD_BY_ANOTHER, LOST, NOT_RUN},
+    lock_keeper::{CommandExit, CommandRunner, LockLossReason, LockedCommand},
+    lock_source::{CommandLock, LockSource},
+    lock_spec::{AcquireLockError, LockSpec},
+};
+
+/// The command to run under a lock, and how often.
+#[derive(Debug)]
+pub struct RunLoop {
+    pub spec: LockSpec,
+    pub command: LockedCommand,
+    pub repeat: Repeat,
+}
+
+/// Whether to ask for the key again when the command is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    Once,
+    Repeatedly,
+}
+
+/// Progress that the caller may report.
+#[derive(Debug)]
+pub enum RunProgress<'a> {
+    Waiting,
+    Holding(&'a CommandLock),
+    Lost(LockLossReason, BootInstant),
+    Exited(u8),
+}
+
+/// Why the command was not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunCommandError {
+    #[error(transparent)]
+    NoLock(#[from] AcquireLockError),
+    #[error("FG0623: {0} came while the lock was waited for; nothing was run")]
+    Interrupted(&'static str),
+    #[error("FG0623: start what watches over the command; nothing was run")]
+    StartSupervisor(#[from] io::Error),
+}
+
+/// The pause between two turns. A command that fails at once must not keep ZooKeeper and the machine busy.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl RunLoop {
+    /// Returns the exit code.
+    ///
+    /// # Errors
+    /// [`RunCommandError`]
+    ///
+    /// # Cancellation
+    /// Must not be dropped while a command runs.
+    pub async fn run(
+        &self,
+        house: &mut CommandRunner,
+        source: &mut LockSource,
+        told: impl Fn(RunProgress<'_>),
+    ) -> Result<u8, RunCommandError> {
+        loop {
+            told(RunProgress::Waiting);
+            let lock = tokio::select! {
+                lock = source.acquire(&self.spec) => lock?,
+                signal = house.wait_for_termination() => return Err(RunCommandError::Interrupted(signal)),
+            };
+            told(RunProgress::Holding(&lock));
+            let came = house.run(&self.command, &lock).await;
+            lock.release().await;
+            let code = match came? {
+                CommandExit::Exited(code) => {
+                    told(RunProgress::Exited(code));
+                    code
+                }
+                CommandExit::Terminated(lost, proven) => {
+                    told(RunProgress::Lost(lost, proven));
+                    LOST
+                }
+            };
+            if self.repeat == Repeat::Once || house.termination_signal().is_some() {
+                return Ok(code);
+            }
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                _signal = house.wait_for_termination() => return Ok(code),
+            }
+        }
+    }
+}
+
+impl RunCommandError {
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoLock(AcquireLockError::Held(_)) => HELD_BY_ANOTHER,
+            _ => NOT_RUN,
+        }
+    }
+}

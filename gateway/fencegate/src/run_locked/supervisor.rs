@@ -1,0 +1,245 @@
+//! The parent of a command. It ends the command before another could hold the lock, if nobody says in time that the
+//! lock is still held.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::{fd::OwnedFd, unix::process::CommandExt},
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use fencegate_process::clock::{BootInstant, Clock, MachineClock};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+use super::{
+    boot_timer::BootTimer,
+    channel,
+    descendants::Descendants,
+    exit_code::{NOT_RUN, print_error, refuse_manual_start},
+    program_names::{BECOMING, OURSELVES, WATCHMAN},
+    protocol::{ExitCause, KeeperMessage, SupervisorMessage},
+    reaper::{ChildReaper, ReapOutcome, shell_exit_code},
+    signals::SignalForwarder,
+    supervisor_args::SupervisorArgs,
+    terminal::ProcessGroup,
+    termination::{TerminationSchedule, TerminationStep},
+};
+
+/// One command, from start to end.
+struct Supervisor {
+    command: Pid,
+    group: ProcessGroup,
+    descendants: Descendants,
+    schedule: TerminationSchedule,
+    /// Until when the lock is proven, by the last message.
+    proven: BootInstant,
+    /// This process has asked the command to end.
+    terminating: bool,
+    /// The command was killed. Reported once.
+    killed: bool,
+    /// The exit code of the command, and why it ended.
+    ended: Option<(u8, ExitCause)>,
+    keeper: Option<OwnedWriteHalf>,
+}
+
+/// The interval at which remaining processes are killed again: new ones may have been started meanwhile.
+const AGAIN: Duration = Duration::from_millis(10);
+
+pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut arguments = arguments.peekable();
+    let orders = SupervisorArgs::parse(&mut arguments);
+    let (Some(orders), Some(_)) = (orders, arguments.peek()) else { return refuse_manual_start() };
+    let Ok((socket, input)) = channel::receive_input() else { return refuse_manual_start() };
+    let done = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .and_then(|runtime| runtime.block_on(supervise(orders, arguments.collect(), socket, input)));
+    done.map_or_else(
+        |error| {
+            print_error(&format!("error: watch over a command: {error}"));
+            ExitCode::from(NOT_RUN)
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+async fn supervise(
+    orders: SupervisorArgs,
+    command: Vec<OsString>,
+    socket: std::os::unix::net::UnixStream,
+    input: OwnedFd,
+) -> io::Result<()> {
+    // The name for `ps` and `pkill`. If it cannot be set, nothing depends on it.
+    fs::write("/proc/self/comm", WATCHMAN).ok();
+    socket.set_nonblocking(true)?;
+    let (heard, keeper) = UnixStream::from_std(socket)?.into_split();
+    let timer = BootTimer::new()?;
+    let mut children = ChildReaper::adopt()?;
+    // Signals for the command come from the keeper. If they reach this process, they must not end it and leave the
+    // command alone.
+    let mut ours = SignalForwarder::listen()?;
+    let mut watch = Supervisor::start(orders, command, input, keeper)?;
+    let mut lines = Some(BufReader::new(heard).lines());
+    loop {
+        if watch.poll_finished(&mut children) {
+            watch.report_exit();
+            return Ok(());
+        }
+        let due = watch.run_due_steps(MachineClock.now());
+        tokio::select! {
+            told = next_message(&mut lines) => match told {
+                Some(told) => watch.handle(told),
+                None => {
+                    (lines, watch.keeper) = (None, None);
+                    watch.schedule.begin_termination(MachineClock.now());
+                }
+            },
+            () = children.wait_changed() => {}
+            _signal = ours.next() => {}
+            waited = timer.sleep_until(due) => waited?,
+        }
+    }
+}
+
+/// `None` if the keeper has ended. A line that cannot be read is ignored.
+async fn next_message(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<SupervisorMessage> {
+    match lines {
+        Some(lines) => SupervisorMessage::parse(&lines.next_line().await.ok()??),
+        None => std::future::pending().await,
+    }
+}
+
+impl Supervisor {
+    fn start(
+        orders: SupervisorArgs,
+        command: Vec<OsString>,
+        input: OwnedFd,
+        keeper: OwnedWriteHalf,
+    ) -> io::Result<Self> {
+        let SupervisorArgs { group, grace, until } = orders;
+        let number = match group {
+            ProcessGroup::Own => 0,
+            ProcessGroup::Shared(group) => group.as_raw_nonzero().get(),
+        };
+        // Started by the first thread, which lives as long as the process: to the kernel the parent is a thread.
+        let child = Command::new(OURSELVES)
+            .arg0(BECOMING)
+            .arg(getpid().to_string())
+            .arg(until.as_nanos().to_string())
+            .args(command)
+            .stdin(Stdio::from(input))
+            .process_group(number)
+            .spawn()?;
+        let command = Pid::from_child(&child);
+        let own = (group == ProcessGroup::Own).then_some(command);
+        let all = Descendants { root: getpid(), excluded: None, group: own };
+        let moments = TerminationSchedule::new(until, grace);
+        Ok(Self {
+            command,
+            group,
+            descendants: all,
+            schedule: moments,
+            proven: until,
+            terminating: false,
+            killed: false,
+            ended: None,
+            keeper: Some(keeper),
+        })
+    }
+
+    fn handle(&mut self, told: SupervisorMessage) {
+        match told {
+            SupervisorMessage::Until(until) => {
+                if until != BootInstant::from_nanos(0) {
+                    self.proven = until;
+                }
+                self.schedule.set_proven_until(until);
+                self.send(KeeperMessage::Acknowledged);
+            }
+            SupervisorMessage::Terminate => self.schedule.begin_termination(MachineClock.now()),
+            // Nobody has waited for the command yet, so its process id still belongs to it.
+            SupervisorMessage::Signal(signal) if self.ended.is_none() => self.forward_signal(signal),
+            SupervisorMessage::Signal(_) => {}
+        }
+    }
+
+    fn forward_signal(&self, signal: Signal) {
+        // A process that has ended or belongs to another user gets no signal.
+        match self.group {
+            ProcessGroup::Own => kill_process_group(self.command, signal).ok(),
+            ProcessGroup::Shared(_) => kill_process(self.command, signal).ok(),
+        };
+    }
+
+    /// Does what is due, and returns when the next step is due.
+    fn run_due_steps(&mut self, now: BootInstant) -> BootInstant {
+        match self.schedule.next_step(now, self.terminating) {
+            TerminationStep::Wait(until) => until,
+            TerminationStep::Terminate => {
+                self.terminating = true;
+                self.schedule.begin_termination(now);
+                self.send(KeeperMessage::Terminating);
+                self.descendants.terminate();
+                self.run_due_steps(now)
+            }
+            TerminationStep::Kill => {
+                if !self.killed {
+                    self.killed = true;
+                    self.send(KeeperMessage::Terminating);
+                }
+                self.descendants.kill();
+                now + AGAIN
+            }
+        }
+    }
+
+    /// True if the command and all its descendants have ended, and nobody is left to wait for.
+    fn poll_finished(&mut self, children: &mut ChildReaper) -> bool {
+        loop {
+            match children.reap_next() {
+                ReapOutcome::Exited(process, status) if process == self.command => {
+                    let because = if self.terminating || self.killed {
+                        ExitCause::Terminated
+                    } else {
+                        ExitCause::Exited
+                    };
+                    self.ended = Some((shell_exit_code(status), because));
+                    // The id may belong to another process from now on.
+                    self.descendants.group = None;
+                    // Processes that the command left behind would go on without the lock.
+                    self.schedule.begin_termination(MachineClock.now());
+                }
+                ReapOutcome::Exited(..) => {}
+                ReapOutcome::StillRunning => return false,
+                ReapOutcome::NoChildren => return true,
+            }
+        }
+    }
+
+    /// Does not wait: a stopped keeper reads the message later, and a dead one never.
+    fn send(&self, what: KeeperMessage) {
+        if let Some(keeper) = &self.keeper {
+            channel::send_message(keeper, what);
+        }
+    }
+
+    fn report_exit(self) {
+        let (code, because) = self.ended.unwrap_or((NOT_RUN, ExitCause::Terminated));
+        match self.keeper {
+            Some(_) => self.send(KeeperMessage::Exited { code, because }),
+            None => print_error(&format!(
+                "error: FG0622: the process that kept the lock is gone, and the command was ended with it (proven until {:.6} s \
+                 after boot); the lock is free when its session or its lease is over",
+                Duration::from_nanos(self.proven.as_nanos()).as_secs_f64()
+            )),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The admin listener. Its address is bound at the start, and it opens when the process has something to show.
+
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, TcpListener},
+    sync::Arc,
+};
+
+use axum::Router;
+use fencegate_http::listen::certificates::Certificates;
+use fencegate_lock::peer_endpoint::PageAddress;
+use fencegate_policies::{
+    host::{CanonicalHost, HostPattern},
+    plan::{self, ListenerProtocols},
+};
+
+use super::{
+    addresses::{bind_admin, host_name},
+    error::ProcessError,
+};
+use crate::{
+    admin::{self, auth::AdminAuth},
+    metrics::Metrics,
+};
+
+/// The admin listener before it opens.
+pub(super) struct BoundAdminListener {
+    listener: TcpListener,
+    /// Decides who gets in.
+    door: AdminAuth,
+    certificates: Option<Arc<Certificates>>,
+}
+
+impl BoundAdminListener {
+    /// # Errors
+    /// A file for TLS or that of the token cannot be used, or the address belongs to another process.
+    pub(super) fn bind(
+        admin: &plan::AdminListener,
+        beside: bool,
+        metrics: &Metrics,
+    ) -> Result<Self, ProcessError> {
+        let shown = |tls| Certificates::load(tls, ListenerProtocols::Http1, metrics.clients());
+        let certificates = admin.tls.clone().map(shown).transpose().map_err(ProcessError::AdminTls)?;
+        let door = AdminAuth::new(admin)?;
+        Ok(Self { listener: bind_admin(admin.address, beside)?, door, certificates })
+    }
+
+    /// Where a browser finds it; `None` where it would not be let in by any name that is known here.
+    ///
+    /// # Errors
+    /// The kernel does not say where it listens.
+    pub(super) fn page(&self, admin: &plan::AdminListener) -> io::Result<Option<PageAddress>> {
+        Ok(page(admin, self.listener.local_addr()?.port(), host_name()))
+    }
+
+    /// Serves `routes` on a thread of its own, and runs `meanwhile` beside them there.
+    ///
+    /// # Errors
+    /// The machine has no thread for it.
+    pub(super) fn open(
+        self,
+        routes: Router,
+        meanwhile: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        admin::listen::start(self.listener, routes, (self.door, self.certificates), meanwhile)
+    }
+}
+
+/// By a name of `admin.hosts`, else by its address, else by the name of the machine. A listener on the loopback is found by its address
+/// alone: under a name stands something before it, at a port of its own.
+fn page(admin: &plan::AdminListener, port: u16, machine: String) -> Option<PageAddress> {
+    let ours = admin.address.ip();
+    let named = admin.hosts.iter().filter(|_| !ours.is_loopback()).find_map(|host| match host {
+        HostPattern::Host(name) => Some(name.clone()),
+        HostPattern::Below(_) => None,
+    });
+    let host = named.unwrap_or_else(|| match ours {
+        ours if ours.is_unspecified() => machine.clone(),
+        IpAddr::V4(ours) => ours.to_string(),
+        IpAddr::V6(ours) => format!("[{ours}]"),
+    });
+    // What the door refuses leads nobody anywhere.
+    let host = CanonicalHost::parse(&host).ok().filter(|host| admin.accepts_host(host))?;
+    let scheme = if admin.tls.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{}:{port}/", host.name());
+    Some(PageAddress { url, only_on: ours.is_loopback().then_some(machine) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_others_are_told_of_the_page_leads_through_its_door() {
+        let told = |address: &str, hosts: &[&str]| {
+            let hosts = hosts.iter().map(|host| HostPattern::parse(host).expect("a host")).collect();
+            let address = address.parse().expect("an address");
+            let admin = plan::AdminListener { address, hosts, bearer: None, tls: None };
+            page(&admin, 9901, "gw-1".into()).map(|page| (page.url, page.only_on))
+        };
+        let at = |url: &str| Some((url.to_owned(), None));
+        let here = |url: &str| Some((url.to_owned(), Some("gw-1".to_owned())));
+        for (address, hosts, page) in [
+            ("127.0.0.1:0", &[][..], here("http://127.0.0.1:9901/")),
+            ("[::1]:0", &[], here("http://[::1]:9901/")),
+            ("127.0.0.1:0", &["admin.internal"], here("http://127.0.0.1:9901/")),
+            ("10.1.2.3:0", &[], at("http://10.1.2.3:9901/")),
+            ("10.1.2.3:0", &["admin.internal"], at("http://admin.internal:9901/")),
+            ("[2001:db8::1]:0", &[], at("http://[2001:db8::1]:9901/")),
+            ("0.0.0.0:0", &[], None),
+            ("0.0.0.0:0", &["*.internal"], None),
+            ("0.0.0.0:0", &["*.internal", "admin.internal"], at("http://admin.internal:9901/")),
+            ("[::]:0", &["gw-1"], at("http://gw-1:9901/")),
+        ] {
+            assert_eq!(told(address, hosts), page, "{address} {hosts:?}");
+        }
+        let below = plan::AdminListener {
+            address: ([0, 0, 0, 0], 0).into(),
+            hosts: vec![HostPattern::parse("*.internal").expect("a host")],
+            bearer: None,
+            tls: None,
+        };
+        let named = page(&below, 9901, "gw-1.internal".into()).expect("the door lets it in");
+        assert_eq!(named.url, "http://gw-1.internal:9901/");
+    }
+}

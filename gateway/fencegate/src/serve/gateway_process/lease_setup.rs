@@ -1,0 +1,50 @@
+//! What grants leases, where the policy has any.
+
+use std::sync::Arc;
+
+use fencegate_http::network::Network;
+use fencegate_lock::manager::lock_manager::LockManager;
+use fencegate_policies::plan::GatewayPlan;
+
+use super::resources::ProcessResources;
+use crate::{
+    current_config::CurrentConfig,
+    leases::{
+        LeaseSettings, LeaseTable,
+        lease_worker::{LeaseWorker, LeaseWorkerDeps},
+    },
+    liveness::ThreadRole,
+    plan_compat::PlanCompat,
+    serve::{context::ProcessContext, error::ProcessError},
+};
+
+/// The leases, and what takes their locks.
+type LeaseSetup<N> = (Arc<LeaseTable>, LeaseWorker<N>);
+
+/// # Errors
+/// A file with a token cannot be used.
+pub(super) fn set_up_leases<N: Network>(
+    gateway: &GatewayPlan,
+    (ProcessResources { name, ours, .. }, keeper): (&ProcessResources, &LockManager),
+    (in_force, agreement): (&CurrentConfig, &Arc<PlanCompat>),
+    base: &ProcessContext,
+    network: N,
+) -> Result<Option<LeaseSetup<N>>, ProcessError> {
+    if gateway.leases.is_none() {
+        return Ok(None);
+    }
+    let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(ProcessError::LeaseToken)?;
+    let equipment = LeaseWorkerDeps {
+        name: name.clone(),
+        keeper: keeper.clone(),
+        clock: base.clock.clone(),
+        metrics: base.metrics.leases(),
+        in_force: in_force.clone(),
+        agreement: agreement.clone(),
+        drain: base.drain.clone(),
+        network,
+        turning: Box::pin(base.threads.register(ThreadRole::Leases)),
+        ours: ours.clone(),
+    };
+    Ok(Some(LeaseWorker::new(equipment, terms)))
+}

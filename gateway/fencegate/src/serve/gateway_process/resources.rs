@@ -1,0 +1,63 @@
+//! The things that a gateway claims at its start: its folder, its name, its address for other gateways.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use fencegate_lock::state::TokenHistory;
+use fencegate_policies::plan::GatewayPlan;
+use fencegate_process::randomness::SystemRandomness;
+use socket2::Socket;
+
+use super::options::GatewayOptions;
+use crate::{
+    metrics::Metrics,
+    peers::LocalPeer,
+    serve::{
+        addresses::{bind_peer, host_name},
+        error::ProcessError,
+    },
+};
+
+/// What the process takes at its start, and gives back only with its end.
+pub struct ProcessResources {
+    /// How far tokens have come, as the folder says where there is one.
+    pub memory: Arc<TokenHistory>,
+    /// The name of the gateway.
+    pub name: Arc<str>,
+    /// Keeps the address for other gateways until the workers listen there.
+    pub kept: Option<Socket>,
+    /// What this process is to other gateways, where they reach it.
+    pub ours: Option<LocalPeer>,
+}
+
+impl ProcessResources {
+    /// # Errors
+    /// The folder or an address belongs to another process, or a file cannot be read.
+    pub(super) fn acquire(
+        gateway: &GatewayPlan,
+        options: &GatewayOptions,
+        metrics: &Metrics,
+    ) -> Result<Self, ProcessError> {
+        let memory = open_token_history(gateway, metrics)?;
+        let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
+        let kept = gateway.peer.as_ref().map(|peer| bind_peer(peer, options.beside)).transpose()?;
+        let (kept, bound) = kept.unzip();
+        let ours = open_local_peer(gateway, &name, bound, metrics)?;
+        Ok(Self { memory, name, kept, ours })
+    }
+}
+
+fn open_token_history(gateway: &GatewayPlan, metrics: &Metrics) -> Result<Arc<TokenHistory>, ProcessError> {
+    let Some(folder) = &gateway.state_dir else { return Ok(Arc::default()) };
+    let counted = metrics.session(0);
+    Ok(TokenHistory::open(folder, &SystemRandomness, move || counted.record_state_write_failure())?)
+}
+
+fn open_local_peer(
+    gateway: &GatewayPlan,
+    name: &Arc<str>,
+    bound: Option<SocketAddr>,
+    metrics: &Metrics,
+) -> Result<Option<LocalPeer>, ProcessError> {
+    let (Some(peer), Some(bound)) = (&gateway.peer, bound) else { return Ok(None) };
+    Ok(Some(LocalPeer::new(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
+}

@@ -1,0 +1,107 @@
+//! The gateway's part of a worker: the keeper of its keys, and the signer of its tickets.
+
+use std::sync::Arc;
+
+use fencegate_http::network::Network;
+use fencegate_lock::{manager::lock_manager::LockManager, state::TokenHistory};
+use fencegate_policies::plan::{GatewayPlan, NestedRequests, Plan};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    current_config::CurrentConfig,
+    frontend::{RawRequest, Role},
+    handler::Handler,
+    leases::{LeaseApi, LeaseTable, election_watch::ElectionWatches},
+    metrics::hot_keys::HotKeys,
+    pipeline,
+    plan_compat::PlanCompat,
+    request_tracker::RequestTracker,
+    serve::{
+        error::ProcessError,
+        worker::{WorkerContext, WorkerDeps, WorkerRole},
+    },
+    steps::{
+        fence::{FenceDeps, TraceIndex},
+        lease_api::LeaseApiStep,
+        route::RoutingTable,
+    },
+    ticket_issuer::TicketIssuer,
+};
+
+/// The gateway's part of a worker.
+#[derive(Clone)]
+pub struct GatewayRole {
+    pub(super) keeper: LockManager,
+    pub(super) tickets: Option<Arc<TicketIssuer>>,
+    pub(super) traces: Arc<TraceIndex>,
+    pub(super) hot: HotKeys,
+    pub(super) stays: Arc<RequestTracker>,
+    pub(super) agreement: Arc<PlanCompat>,
+    pub(super) leases: Option<Arc<LeaseTable>>,
+    elections: ElectionWatches,
+    pub(super) in_force: CurrentConfig,
+}
+
+impl GatewayRole {
+    /// # Errors
+    /// The key that tickets are signed with cannot be read.
+    pub(super) fn new(
+        gateway: &GatewayPlan,
+        (name, keeper, leases): (&Arc<str>, LockManager, Option<Arc<LeaseTable>>),
+        memory: &Arc<TokenHistory>,
+        agreement: Arc<PlanCompat>,
+        in_force: &CurrentConfig,
+    ) -> Result<Self, ProcessError> {
+        let tickets = gateway.tickets.as_ref();
+        let tickets = tickets.map(|key| TicketIssuer::new(key, gateway, name, memory)).transpose()?;
+        let (traces, hot, stays) = (Arc::default(), HotKeys::default(), Arc::default());
+        let (elections, in_force) = (ElectionWatches::default(), in_force.clone());
+        Ok(Self { keeper, tickets, traces, hot, stays, agreement, leases, elections, in_force })
+    }
+
+    /// The lease interface; `None` if the process grants no leases.
+    fn lease_api(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseApiStep> {
+        let leases = self.leases.clone()?;
+        let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
+        let (elections, drain) = (self.elections.clone(), drain.clone());
+        let interface = LeaseApi { leases, in_force, tickets, elections, drain };
+        Some(LeaseApiStep::new(interface, plan.listener.timeouts.request_body))
+    }
+}
+
+/// True if a service may call back on some route.
+fn allows_callbacks(plan: &Plan) -> bool {
+    let fences = plan.routes.routes().iter().filter_map(|route| route.fence.as_ref());
+    fences.into_iter().any(|fence| fence.nested == NestedRequests::Allow)
+}
+
+impl<N: Network> WorkerRole<N> for GatewayRole {
+    const ROLE: Role = Role::Gateway;
+
+    fn pipeline(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition, mut parts, metrics, forward, courier, .. } = bench;
+        parts.leases = shared.role.lease_api(&shared.drain, &edition.plan);
+        parts.callers = shared.role.tickets.clone().filter(|_| allows_callbacks(&edition.plan));
+        let fencing = FenceDeps {
+            accord: shared.role.agreement.route_verdicts(&edition.plan),
+            edition: edition.clone(),
+            keeper: shared.role.keeper.clone(),
+            courier,
+            guards: shared.guards.clone(),
+            tickets: shared.role.tickets.clone(),
+            traces: shared.role.traces.clone(),
+            hot: shared.role.hot.clone(),
+            stays: shared.role.stays.clone(),
+            leases: shared.role.leases.clone(),
+            shares: shared.shares.clone(),
+            clock: shared.clock.clone(),
+            running: parts.running.clone(),
+            drain: shared.drain.clone(),
+            metrics: metrics.clone(),
+            budget: shared.budget.clone(),
+        };
+        let routing = RoutingTable::new(edition, metrics);
+        pipeline::gateway_pipeline(parts, routing, fencing, forward)
+    }
+}

@@ -1,0 +1,116 @@
+//! The sessions have a thread of their own: a worker that computes for long must not cost them their life.
+
+use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
+
+use fencegate_lock::{
+    limits::SEQUENCE_LIMIT,
+    manager::{
+        lock_manager::{self, LockManager},
+        session_worker::SessionWorker,
+    },
+    session::{
+        credentials::CredentialsError, instrumented::Instrumented, local_member::LocalMember,
+        log_dedup::LogDedup, servers::Servers, settings::SessionSettings,
+    },
+    state::TokenHistory,
+};
+use fencegate_policies::plan::GatewayPlan;
+use fencegate_process::randomness::SystemRandomness;
+use futures_util::future::join_all;
+use tokio::{sync::oneshot, task::LocalSet};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use super::options::GatewayOptions;
+use crate::{
+    liveness::{ThreadMonitor, ThreadRole},
+    serve::context::ProcessContext,
+};
+
+/// The thread of the sessions.
+pub(super) struct SessionThread {
+    thread: thread::JoinHandle<()>,
+    close: CancellationToken,
+    /// Closed, without a word, when the thread unwinds.
+    pub(super) end: oneshot::Receiver<Infallible>,
+}
+
+impl SessionThread {
+    /// Starts a session for each desk.
+    pub(super) fn start(
+        desks: Vec<(SessionWorker, SessionSettings)>,
+        servers: Servers,
+        threads: &ThreadMonitor,
+    ) -> io::Result<Self> {
+        let (alive, end) = oneshot::channel::<Infallible>();
+        let close = CancellationToken::new();
+        let (closed, turning) = (close.clone(), threads.register(ThreadRole::Sessions));
+        let thread = thread::Builder::new().name("session".into()).spawn(move || {
+            let _alive = alive;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime =
+                runtime.expect("a runtime needs an epoll instance, and the process has just started");
+            let all = desks.into_iter().map(|(desk, settings)| {
+                desk.run(
+                    Instrumented::new(servers.clone(), &settings.metrics),
+                    Rc::new(settings),
+                    closed.clone(),
+                )
+            });
+            let tasks = LocalSet::new();
+            tasks.spawn_local(turning);
+            tasks.block_on(&runtime, join_all(all));
+        })?;
+        Ok(Self { thread, close, end })
+    }
+
+    /// Releases all locks. Call this when no request runs under any of them.
+    pub(super) fn close(self, memory: &TokenHistory) {
+        self.close.cancel();
+        let ended = self.thread.join();
+        memory.close();
+        if ended.is_err() {
+            error!("the session's thread panicked; its nodes go by the session timeout");
+        }
+    }
+}
+
+/// Where sessions are made, with the files of TLS as they are from now on.
+///
+/// # Errors
+/// They cannot be used.
+pub(super) fn servers(gateway: &GatewayPlan, base: &ProcessContext) -> Result<Servers, CredentialsError> {
+    Servers::from_policy(&gateway.zookeeper)?.with_file_watch(&base.metrics.session(0))
+}
+
+/// The keeper of the keys, with its desks: one for each session that is to work for it.
+pub(super) fn keeper(gateway: &GatewayPlan, base: &ProcessContext) -> (LockManager, Vec<SessionWorker>) {
+    let (keeper, desks) = lock_manager::lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
+    let counted = keeper.clone();
+    base.metrics.count_keys(move || counted.key_count());
+    (keeper, desks)
+}
+
+/// The settings of the session with a number. What one of them knows of the installation, or says of why it is away, all of them do.
+pub(super) fn settings(
+    gateway: &GatewayPlan,
+    name: &str,
+    options: &GatewayOptions,
+    base: &ProcessContext,
+    nameplate: &LocalMember,
+    memory: &Arc<TokenHistory>,
+) -> impl Fn(usize) -> SessionSettings {
+    let complaints = Arc::new(LogDedup::default());
+    move |number| SessionSettings {
+        policy: gateway.zookeeper.clone(),
+        gateway: name.to_owned(),
+        member: nameplate.clone(),
+        init: options.init,
+        clock: base.clock.clone(),
+        randomness: Arc::new(SystemRandomness),
+        token_history: memory.clone(),
+        sequence_limit: SEQUENCE_LIMIT,
+        metrics: base.metrics.session(number),
+        log_dedup: complaints.clone(),
+    }
+}

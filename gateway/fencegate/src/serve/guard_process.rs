@@ -1,0 +1,122 @@
+//! Starts a guard, waits for a signal, and writes its state so that the next start knows everything.
+
+mod admin_setup;
+mod error;
+mod key_source;
+mod options;
+mod outcome_probes;
+mod role;
+mod store_setup;
+
+use std::sync::Arc;
+
+use fencegate_guard::{Guard, ticket::Verifier};
+use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets};
+use fencegate_policies::plan::{self, UpstreamId};
+use fencegate_process::{clock::MachineClock, key_redaction};
+use tracing::{info, warn};
+
+pub use self::{
+    error::GuardProcessError,
+    options::{GuardOptions, StoreInit},
+};
+use self::{key_source::TicketKeySource, role::GuardRole};
+use super::{
+    admin_listener::BoundAdminListener,
+    context::ProcessContext,
+    error::ProcessError,
+    filter_process,
+    main_thread::MainThread,
+    sd_notify::ServiceNotifier,
+    signals::{SignalAction, Signals},
+    worker::WorkerContext,
+    worker_pool::{self, WorkerPool, WorkerPoolConfig},
+};
+use crate::key_secret;
+use crate::metrics::Metrics;
+use crate::serve::guard_process::store_setup::GuardWithStore;
+
+/// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
+/// fails: what could not be remembered must not be acted on.
+pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardProcessError> {
+    if plan.store == plan::StoreLocation::Stateless {
+        return match options.init {
+            Some(_) => Err(GuardProcessError::Stateless),
+            None => Ok(filter_process::run(plan, options.workers)?),
+        };
+    }
+    let secret = key_secret::load(&plan.serving.log).map_err(ProcessError::from)?;
+    key_redaction::set_key_redaction(plan.serving.log.keys, secret);
+    let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_guard());
+    let mut main = MainThread::start(&base.threads)?;
+    let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
+    let tickets = plan.tickets.as_ref().map(|from| TicketKeySource::open(from, &main.runtime)).transpose()?;
+    let Some(GuardWithStore { guard, store }) =
+        GuardWithStore::open(plan, options.init.as_ref(), &base, &mut main)?
+    else {
+        info!("stopped");
+        return Ok(());
+    };
+
+    let tried_with = tickets.as_ref().map(TicketKeySource::verifier);
+    let shared = assemble(plan, &base, guard.clone(), tried_with, options.workers)?;
+    let unbelieved = shared.role.unbelieved.clone();
+    let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
+    let fleet = shared.edition.fleets.get(UpstreamId(0)).clone();
+    let staff = WorkerPool::start(shared)?;
+
+    let end = admin_setup::start_admin(reception, plan, &base, (guard.clone(), unbelieved))?;
+    let manager = ServiceNotifier::from_env();
+    main.runtime.block_on(async {
+        tokio::select! {
+            () = manager.notify_ready_when(|| guard.is_admitting()) => Ok(()),
+            () = manager.run_watchdog(&base.threads) => Ok(()),
+            () = wait_shutdown(&mut main.signals, certificates.as_deref(), &manager) => Ok(()),
+            () = end.cancelled() => Ok(()),
+            failed = guard.wait_for_store_failure() => Err(GuardProcessError::StoreFailed(failed)),
+            // Its failures are those of the store, which are seen above.
+            () = guard.run_background() => Ok(()),
+            () = outcome_probes::probe_unknown_outcomes(&Sockets, &fleet, &guard) => Ok(()),
+            () = key_source::keep_current(tickets.as_ref()) => Ok(()),
+        }
+    })?;
+
+    let left = main.drain(manager, &base, staff, plan.serving.listener.timeouts.drain);
+    if left > 0 {
+        warn!(left, "guard.left_in_doubt");
+    }
+    store_setup::flush(&guard)?;
+    tellers.finish();
+    store_setup::join_store_thread(store);
+    info!("stopped");
+    Ok(())
+}
+
+/// What the workers of a guard share. Where they run is another matter: on threads of their own, or in a simulation.
+///
+/// # Errors
+/// A file cannot be used, or the machine has no thread for what looks after the endpoint.
+pub fn assemble(
+    plan: &plan::GuardPlan,
+    base: &ProcessContext,
+    guard: Arc<Guard>,
+    tickets: Option<Arc<Verifier>>,
+    workers: usize,
+) -> Result<WorkerContext<GuardRole>, ProcessError> {
+    let role = GuardRole::new(plan, guard, tickets);
+    let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
+    worker_pool::build_context(&plan.serving, base, equipment)
+}
+
+/// Returns when a signal demands the end. A guard reads its file once: marks and journal are kept by what stands in it.
+async fn wait_shutdown(
+    signals: &mut Signals,
+    certificates: Option<&Certificates>,
+    manager: &ServiceNotifier,
+) {
+    while signals.next().await == SignalAction::Reload {
+        warn!("a guard does not read its file again; ticket keys are looked at by themselves");
+        // Certificates that cannot be used are told in the log by whoever reads them.
+        manager.notify_reload(async { certificates.map(Certificates::reload) }).await;
+    }
+}

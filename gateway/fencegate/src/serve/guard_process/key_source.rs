@@ -1,0 +1,51 @@
+//! Where the keys come from that verify tickets: a file, or a URL that is fetched again and again.
+
+use std::sync::Arc;
+
+use fencegate_guard::ticket::Verifier;
+use fencegate_policies::plan;
+use tokio::runtime::Runtime;
+use tracing::warn;
+
+use super::error::GuardProcessError;
+use crate::jwks_fetcher::{JwksFetcher, RefreshPolicy};
+
+/// The verifier of tickets, and the source of its keys.
+pub(super) struct TicketKeySource {
+    verifier: Arc<Verifier>,
+    /// `None` if the keys come from a file.
+    remote: Option<JwksFetcher>,
+}
+
+/// Fetches the keys again at intervals, for ever. For keys in a file it does nothing.
+pub(super) async fn keep_current(source: Option<&TicketKeySource>) {
+    if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
+        remote.refresh().await;
+    }
+    std::future::pending().await
+}
+
+impl TicketKeySource {
+    pub(super) fn open(
+        from: &plan::TicketVerification,
+        runtime: &Runtime,
+    ) -> Result<Self, GuardProcessError> {
+        let of_file = |verifier| Self { verifier: Arc::new(verifier), remote: None };
+        Ok(match from {
+            plan::TicketVerification::PublicKeys(path) => of_file(Verifier::from_jwks_file(path)?),
+            plan::TicketVerification::Secret(path) => of_file(Verifier::from_secret_file(path)?),
+            plan::TicketVerification::Jwks(url) => {
+                let remote = JwksFetcher::new(url, RefreshPolicy::default())?;
+                // Without keys every ticket is refused: better that than not to start while the gateways do.
+                if let Err(error) = runtime.block_on(remote.fetch()) {
+                    warn!(%error, "no ticket keys yet");
+                }
+                Self { verifier: remote.verifier().clone(), remote: Some(remote) }
+            }
+        })
+    }
+
+    pub(super) fn verifier(&self) -> Arc<Verifier> {
+        self.verifier.clone()
+    }
+}

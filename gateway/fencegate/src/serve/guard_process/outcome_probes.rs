@@ -1,0 +1,55 @@
+//! Asks endpoints whether they run, while anything that was sent to them is in doubt.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use fencegate_guard::{Guard, admission::LivenessAnswer, dispatch_target::DispatchTarget};
+use fencegate_http::{
+    network::Network,
+    upstream::{endpoint_set::EndpointSet, health},
+};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::sleep;
+use tracing::{error, info};
+
+/// How soon a new doubt is noticed.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Asks for ever. Each place has questions of its own, so that one that does not answer holds no other one up. Without
+/// health checks in the policy nothing is ever asked.
+///
+/// # Cancellation
+/// Dropping the future ends the questions; the time until the next one does not count.
+pub(super) async fn probe_unknown_outcomes<N: Network>(network: &N, fleet: &Arc<EndpointSet>, guard: &Guard) {
+    let mut questions = FuturesUnordered::new();
+    let mut asked = BTreeSet::new();
+    loop {
+        for place in guard.targets_to_probe() {
+            if asked.insert(place.clone()) {
+                questions.push(probe_once(network, fleet, guard, place));
+            }
+        }
+        tokio::select! {
+            Some(place) = questions.next() => drop(asked.remove(&place)),
+            () = sleep(POLL_INTERVAL) => {}
+        }
+    }
+}
+
+/// Asks once, and returns when the place may be asked again.
+async fn probe_once<N: Network>(
+    network: &N,
+    fleet: &Arc<EndpointSet>,
+    guard: &Guard,
+    place: DispatchTarget,
+) -> DispatchTarget {
+    let (upstream, began) = (&fleet.upstream.name, guard.now());
+    if health::is_running(network, fleet, &place.endpoint, place.address.as_deref()).await {
+        if guard.record_alive(&place, LivenessAnswer { asked: began, answered: guard.now() }) {
+            info!(%upstream, endpoint = %place, "guard.endpoint_answers_again");
+        }
+    } else if guard.record_silent(&place) {
+        error!(%upstream, endpoint = %place, "guard.endpoint_silent: in doubt, and the endpoint does not answer: its keys stay closed");
+    }
+    sleep(guard.config.watch.as_ref().map_or(POLL_INTERVAL, |watch| watch.interval)).await;
+    place
+}

@@ -1,0 +1,55 @@
+//! The guard's part of a worker: the guard that admits requests, and the verifier of tickets.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_guard::{Guard, ticket::Verifier};
+use fencegate_http::network::Network;
+use fencegate_policies::plan::{self, UpstreamId};
+
+use crate::{
+    frontend::{RawRequest, Role},
+    handler::Handler,
+    pipeline,
+    rejected_callers::RejectedCallers,
+    serve::worker::{WorkerContext, WorkerDeps, WorkerRole},
+    steps::{
+        extract_claim::{Bypass, ClaimDeps},
+        guard_admission::GuardAdmissionDeps,
+    },
+};
+
+/// The guard's part of a worker.
+#[derive(Clone)]
+pub struct GuardRole {
+    guard: Arc<Guard>,
+    tickets: Option<Arc<Verifier>>,
+    bypass: Arc<Bypass>,
+    pub(super) unbelieved: Arc<RejectedCallers>,
+}
+
+impl GuardRole {
+    pub(super) fn new(plan: &plan::GuardPlan, guard: Arc<Guard>, tickets: Option<Arc<Verifier>>) -> Self {
+        let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
+        Self { guard, tickets, bypass, unbelieved: Arc::default() }
+    }
+}
+
+impl<N: Network> WorkerRole<N> for GuardRole {
+    const ROLE: Role = Role::Guard;
+
+    fn pipeline(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition, parts, pool, forward, .. } = bench;
+        let GuardRole { guard, tickets, bypass, unbelieved } = shared.role.clone();
+        let plan = Rc::new(edition.plan.clone());
+        let claiming = ClaimDeps { guard: guard.clone(), plan, tickets, bypass, unbelieved };
+        let fleet = edition.fleets.get(UpstreamId(0)).clone();
+        let checking = GuardAdmissionDeps {
+            guard,
+            running: parts.running.clone(),
+            pool,
+            fleet,
+            budget: shared.budget.clone(),
+        };
+        pipeline::guard_pipeline(parts, claiming, checking, forward)
+    }
+}

@@ -1,0 +1,40 @@
+//! A request that may be sent, and the right to send it: the lock that the gateway holds, or the admission by the
+//! guard.
+
+use std::rc::Rc;
+
+use fencegate_http::body::Body;
+use fencegate_lock::manager::grant_guard::Dispatch;
+use fencegate_policies::{
+    key::ResourceKey,
+    not_after::NotAfter,
+    plan::{Mode, UpstreamId},
+    token::Token,
+};
+use hyper::{HeaderMap, Request};
+
+use crate::{
+    dispatch_window::DispatchWindow,
+    request_context::{PlanHandle, RequestContext},
+};
+
+/// The keys are held until `hold` is dropped.
+pub struct AuthorizedRequest<H> {
+    pub http: Box<Request<Body>>,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
+    pub upstream: UpstreamId,
+    /// `None` on unfenced routes.
+    pub hold: Option<H>,
+}
+
+/// The right to dispatch a request: its token, and the evidence that the token is still good.
+pub trait DispatchPermit: 'static {
+    /// `None` when no further dispatch is possible.
+    fn dispatch(&self) -> Option<Dispatch>;
+    fn keys(&self) -> &[ResourceKey];
+    fn mode(&self) -> Mode;
+    /// Adds the fields beside token, number, key and mode. Returns the moment after which the dispatch must not be
+    /// begun: that of `span`, or an earlier one if the ticket says so.
+    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter;
+}

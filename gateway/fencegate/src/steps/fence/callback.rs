@@ -1,0 +1,182 @@
+//! A request that a service sends while it works under a lock. A request for the same key runs inside its caller's
+//! dispatch, one for another key beside it. Neither waits: a request that waits for its own caller, directly or
+//! through others, would wait for ever.
+
+use std::{borrow::Cow, rc::Rc, time::Duration};
+
+use fencegate_http::network::Network;
+use fencegate_lock::manager::{
+    admin_query::MemberLocation, call_chain::CallbackError, grant_guard::GrantGuard,
+};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Fence, FencingLevel, Mode, NestedRequests},
+    token::Token,
+};
+
+use super::{
+    deps::FenceDeps,
+    peer_forward::{ForwardOutcome, ForwardRequest},
+    request_grant::RequestGrant,
+    wait_or_forward::WaitOutcome,
+};
+use crate::{
+    callback::{CallbackOrigin, CallerTicket},
+    leases::id::LeaseId,
+    metrics::AcquireLabel,
+    refusal::{Reason, Refusal},
+    steps::{
+        client_liveness::ClientWatch,
+        key::{KeyedRequest, RequestLock},
+    },
+};
+
+/// The relation of a request to the dispatch in which it was called.
+pub(super) enum CallContext {
+    /// The request shows no caller.
+    NoCaller,
+    /// All keys of the request are held by its caller.
+    SameKeys(Rc<CallbackOrigin>),
+    /// None of its keys is held by its caller.
+    OtherKeys,
+    /// The request belongs to a client that holds a lease.
+    UnderLease(Rc<LeaseId>),
+}
+
+/// The longest time to connect to the gateway that has the lock, and for the first exchange with it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl CallContext {
+    /// A called request never waits for a lock. So where a lock is busy, the refusal names the deadlock and not a
+    /// wait.
+    pub(super) fn as_deadlock(&self, refusal: Refusal) -> Refusal {
+        match (self, refusal.reason) {
+            (Self::SameKeys(_) | Self::OtherKeys, Reason::Locked | Reason::QueueFull) => {
+                deadlock(refusal.detail)
+            }
+            _ => refusal,
+        }
+    }
+}
+
+impl<N: Network> FenceDeps<N> {
+    /// # Errors
+    /// A request that is called in this way can never run.
+    pub(super) fn call_context(&self, request: &KeyedRequest) -> Result<CallContext, Refusal> {
+        let Some(fenced) = &request.fenced else { return Ok(CallContext::NoCaller) };
+        let fence = fenced.fence(&request.plan);
+        let Some(shown) = request.notes.shown.get().filter(|_| fence.nested == NestedRequests::Allow) else {
+            return self.lease_context(request, fence);
+        };
+        let from = match shown {
+            CallerTicket::Valid(from) => from,
+            CallerTicket::Expired(why) => return Err(stale(why)),
+        };
+        request.notes.called_from.set(Some(from.token));
+        let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();
+        match held {
+            0 => Ok(CallContext::OtherKeys),
+            all if all == fenced.keys.len() => Ok(CallContext::SameKeys(from.clone())),
+            _ => Err(deadlock("some of its keys are those of its caller, and others are not")),
+        }
+    }
+
+    /// Runs the request inside the dispatch in which it was called, here or at the gateway that holds the lock.
+    ///
+    /// # Errors
+    /// The request cannot run there. It has not waited.
+    pub(super) async fn run_inside(
+        &self,
+        request: &KeyedRequest,
+        (fenced, fence): (&RequestLock, &Fence),
+        from: &CallbackOrigin,
+        client: &mut ClientWatch,
+    ) -> Result<WaitOutcome, Refusal> {
+        match self.keeper.call(&from.keys, from.token, fenced.mode) {
+            Ok((tenure, mode)) => {
+                let part = (from.keys.clone(), Some(from.token));
+                Ok(WaitOutcome::Held(self.request_grant(request, (fenced, fence), part, (tenure, mode))))
+            }
+            Err(CallbackError::NotHeld) => self.forward_to_holder(request, fenced, from, client).await,
+            Err(why) => Err(Refusal::from_callback_error(why)),
+        }
+    }
+
+    /// `keys` are all keys of the tenure, as its ticket has them. `from` is the dispatch in which the request was
+    /// called.
+    pub(super) fn request_grant(
+        &self,
+        request: &KeyedRequest,
+        (fenced, fence): (&RequestLock, &Fence),
+        (keys, from): (Rc<[ResourceKey]>, Option<Token>),
+        (tenure, mode): (GrantGuard, Mode),
+    ) -> RequestGrant {
+        let metrics = self.metrics.route(fenced.route);
+        request.notes.waited.set(Some(Duration::ZERO));
+        metrics.record_acquire(AcquireLabel::Nested, mode, Duration::ZERO);
+        let guarded = request.plan.upstream(request.upstream).fencing == FencingLevel::Guard;
+        RequestGrant {
+            tenure,
+            // The keys of the whole tenure, as its ticket names them.
+            keys,
+            mode,
+            counted: metrics.start_hold(mode),
+            tickets: self.ticket_issuer(guarded, fence),
+            operation: fenced.operation.clone().filter(|_| guarded),
+            nested: if guarded { fence.nested } else { NestedRequests::Ignore },
+            called_from: from.filter(|_| guarded),
+            running: fenced.running.clone(),
+            _traced: None,
+            _stay: None,
+            share: None,
+        }
+    }
+
+    /// Another gateway has the tenure. Only that gateway knows which dispatches are in flight.
+    async fn forward_to_holder(
+        &self,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
+        from: &CallbackOrigin,
+        client: &mut ClientWatch,
+    ) -> Result<WaitOutcome, Refusal> {
+        let ours = |origin| self.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
+        let forwarded = request.notes.forwarded.get().is_some();
+        // A forwarded request is not forwarded again: the sender has asked ZooKeeper for the holder.
+        let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
+            return Err(Refusal::from_callback_error(CallbackError::NotHeld));
+        };
+        let Some(courier) = &self.courier else {
+            return Err(deadlock(
+                "its caller has come through another gateway, and the policy has no `peer`",
+            ));
+        };
+        let way = match self.keeper.locate_member(origin.member.clone()).await {
+            Ok(MemberLocation::Elsewhere(way)) => way,
+            Ok(MemberLocation::Gone | MemberLocation::Here) => {
+                return Err(stale("the session of its caller's lock is over"));
+            }
+            Ok(MemberLocation::Unreachable) => {
+                return Err(deadlock("the gateway of its caller has no `peer`"));
+            }
+            Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
+        };
+        let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
+        let errand = ForwardRequest { way: &way, key, request, left: CONNECT_TIMEOUT, ended_sessions };
+        match self.forward(courier, errand, client).await {
+            ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
+            ForwardOutcome::Refused(refusal) => Err(refusal),
+            ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
+                Err(deadlock(format!("the gateway of its caller: {why}")))
+            }
+        }
+    }
+}
+
+fn stale(why: &'static str) -> Refusal {
+    Refusal::new(Reason::StaleToken, why)
+}
+
+fn deadlock(why: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Reason::DeadlockAvoided, why)
+}

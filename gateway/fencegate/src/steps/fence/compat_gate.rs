@@ -1,0 +1,69 @@
+//! Refuses a request if an older gateway locks the same resource in another way.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::{deps::FenceDeps, request_grant::RequestGrant};
+use crate::{
+    plan_compat::RouteStatus,
+    refusal::{Reason, Refusal},
+    steps::{
+        client_liveness::ClientWatch,
+        key::{KeyedRequest, RequestLock},
+    },
+};
+
+/// However short the request would wait, ZooKeeper has this long to publish a changed plan.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+
+impl<N> FenceDeps<N> {
+    /// Returns when the session that would take the lock may serve the route. Without a session it returns as well:
+    /// the request for the lock then fails and says so.
+    pub(super) async fn wait_compatible(
+        &self,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
+        deadline: Instant,
+        client: &mut ClientWatch,
+    ) -> Result<(), Refusal> {
+        let deadline = deadline.max(Instant::now() + MIN_WAIT);
+        let mut news = None;
+        loop {
+            let Some(session) = self.keeper.session_id_for(&fenced.keys[0]) else { return Ok(()) };
+            match self.accord.route_status(session, fenced.route) {
+                RouteStatus::Compatible => return Ok(()),
+                RouteStatus::Incompatible(by) => {
+                    let why = format!("FG0550: {by} is older, and locks the resource in another way");
+                    return Err(Refusal::new(Reason::ConfigMismatch, why));
+                }
+                RouteStatus::Unknown => {}
+            }
+            // Most requests need not subscribe. One that does looks once more, because news may have come before.
+            let Some(news) = &mut news else {
+                news = Some(self.accord.subscribe());
+                continue;
+            };
+            tokio::select! {
+                _ = news.changed() => {}
+                () = sleep_until(deadline) => {
+                    let why = "FG0550: the route is new, and other gateways do not know of it yet";
+                    return Err(Refusal::new(Reason::ConfigMismatch, why));
+                }
+                () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
+                    let why = "the other gateways did not know of the route yet when the gateway stops";
+                    return Err(Refusal::new(Reason::Draining, why));
+                }
+                () = client.disconnected() => {
+                    return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
+                }
+            }
+        }
+    }
+
+    /// Whether the session that got the lock may serve the route. It may be another session than the one that was
+    /// asked before.
+    pub(super) fn is_compatible(&self, fenced: &RequestLock, held: &RequestGrant) -> bool {
+        self.accord.route_status(held.tenure.validity().session(), fenced.route) == RouteStatus::Compatible
+    }
+}

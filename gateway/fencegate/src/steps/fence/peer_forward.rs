@@ -1,0 +1,354 @@
+//! Sends a request to the gateway that keeps its key, and says how the request ended, as far as that is known.
+//!
+//! A pause anywhere in here makes a request late, and does no other harm: tokens come only from the tenure of the
+//! other gateway, and this gateway holds nothing meanwhile. A request of which a byte was written is never sent
+//! again.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_http::{
+    body::{Body, Reply, Trailers, hop_by_hop},
+    network::Network,
+    upstream::client_connection::{AcceptsTrailers, SendRequestError},
+};
+use fencegate_lock::{manager::ended_sessions::EndedSessions, peer_endpoint::HolderRoute};
+use fencegate_policies::{key::ResourceKey, plan::Plan};
+use fencegate_process::clock::SharedClock;
+use hyper::{
+    HeaderMap, Request, Response, Version,
+    body::Incoming,
+    header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TE, TRANSFER_ENCODING},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, warn};
+
+use crate::{
+    callback::CallerTicket,
+    headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN},
+    leases::PresentedLease,
+    metrics::{ForwardLabel, WorkerMetrics},
+    peers::{
+        LocalPeer, PeerOutcome, header,
+        pool::{DialOptions, PeerConnection, PeerPool},
+    },
+    refusal::{Outcome, Reason, Refusal},
+    steps::{client_liveness::ClientWatch, key::KeyedRequest, upgrade::OfferedProtocols},
+};
+
+/// Each worker has one for each plan.
+pub struct PeerForwarder<N> {
+    pub network: N,
+    pub clock: SharedClock,
+    pub ours: LocalPeer,
+    pub plan: Arc<Plan>,
+    pub metrics: Rc<WorkerMetrics>,
+    /// Idle connections. They are kept when the plan changes.
+    pub idle: Rc<PeerPool>,
+}
+
+/// The request to send, and the gateway to send it to.
+#[derive(Clone, Copy)]
+pub struct ForwardRequest<'r> {
+    /// The way to the gateway that keeps the key.
+    pub way: &'r HolderRoute,
+    pub key: &'r ResourceKey,
+    pub request: &'r KeyedRequest,
+    /// How long the request may wait there for its key.
+    pub left: Duration,
+    pub ended_sessions: &'r EndedSessions,
+}
+
+/// The result of sending a request to another gateway.
+pub enum ForwardOutcome {
+    /// The answer of the other gateway. It goes to the client unchanged.
+    Answered(Reply),
+    /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. Why, for the log.
+    Requeue(&'static str),
+    /// As [`ForwardOutcome::Requeue`], because the other gateway could not be reached. Another attempt now would fail as well.
+    Unreachable(&'static str),
+    /// The client has left, or nobody knows the outcome.
+    Refused(Refusal),
+}
+
+/// Added to the time that the other gateway may take by its own limits.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// How often a gateway whose session has ended is asked whether it still runs, and the longest time for each answer.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+impl<N: Network> PeerForwarder<N> {
+    /// Sends a request on, and waits for its answer as long as its client does.
+    ///
+    /// # Cancellation
+    /// Must not be dropped before it returns: it would not be known whether anything was written.
+    pub async fn forward(&self, errand: ForwardRequest<'_>, client: &mut ClientWatch) -> ForwardOutcome {
+        let ForwardRequest { way, request, .. } = errand;
+        if request.http.extensions().get::<OfferedProtocols>().is_some() {
+            return ForwardOutcome::Requeue("it asks for another protocol");
+        }
+        request.notes.forwarded_to.replace(Some(way.gateway.clone()));
+        let carried = self.send(errand, client).await;
+        let counted = match &carried {
+            ForwardOutcome::Answered(_) => ForwardLabel::Answered,
+            ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
+                debug!(gateway = %way.gateway, why, "back from another gateway");
+                request.notes.forwarded_to.take();
+                request.notes.sent.take();
+                ForwardLabel::Requeued
+            }
+            ForwardOutcome::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
+                if client.is_disconnected() { ForwardLabel::ClientGone } else { ForwardLabel::Unknown }
+            }
+            ForwardOutcome::Refused(_) => return carried,
+        };
+        if let Some(route) = request.notes.route.get() {
+            self.metrics.route(route).record_forward(counted);
+        }
+        carried
+    }
+
+    async fn send(
+        &self,
+        ForwardRequest { way, key, request, left, ended_sessions }: ForwardRequest<'_>,
+        client: &mut ClientWatch,
+    ) -> ForwardOutcome {
+        let until = Instant::now() + left;
+        let due = until + self.response_timeout(request);
+        let dialling_within = |left| DialOptions {
+            network: &self.network,
+            clock: &self.clock,
+            secured: self.ours.secured.as_deref(),
+            // The gateways of one installation usually have the same settings.
+            kept: self.plan.listener.timeouts.idle / 2,
+            left,
+        };
+        let asking = dialling_within(PROBE_INTERVAL * 2);
+        let mut fresh = false;
+        loop {
+            let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
+            let lend = tokio::select! {
+                lend = PeerConnection::acquire(&dialling, &self.idle, way, fresh) => lend,
+                () = client.disconnected() => return ForwardOutcome::Refused(client_gone(Reason::Locked)),
+            };
+            let Ok(mut lend) =
+                lend.inspect_err(|error| debug!(gateway = %way.gateway, %error, "not reached"))
+            else {
+                self.idle.close_idle(way);
+                return ForwardOutcome::Unreachable("the other gateway cannot be reached");
+            };
+            let Some(again) = request.try_clone() else {
+                return ForwardOutcome::Requeue("its body is not here in full");
+            };
+            let Some(http) = self.build_request(*again.http, request, (way, key, until)) else {
+                return ForwardOutcome::Requeue("its key does not fit into a field");
+            };
+            request.notes.record_sent(Instant::now(), &way.gateway);
+            let answer = lend.send(http, due.saturating_duration_since(Instant::now()));
+            let answered = tokio::select! {
+                answered = answer => answered,
+                ended = wait_stop(client, due) => return stop(ended, &mut lend),
+                () = self.wait_holder_lost(&asking, way, ended_sessions) => {
+                    self.idle.close_idle(way);
+                    return stop(StopReason::HolderLost, &mut lend);
+                }
+            };
+            match answered {
+                Ok(response) => return self.handle_response(response, lend, request, until),
+                Err(failed) => match self.classify_error(failed, lend) {
+                    // The connection was closed while it was idle.
+                    ForwardError::Unsent { reused: true } => fresh = true,
+                    ForwardError::Unsent { reused: false } => {
+                        self.idle.close_idle(way);
+                        return ForwardOutcome::Unreachable("not a byte could be sent");
+                    }
+                    ForwardError::Unknown(refusal) => return ForwardOutcome::Refused(refusal),
+                },
+            }
+        }
+    }
+
+    /// Resolves when the session of the other gateway has ended, and its process says nothing any more: it is frozen,
+    /// cut off or gone. A gateway that runs still gives a request back, or has dispatched it and gets its answer.
+    async fn wait_holder_lost(
+        &self,
+        dialling: &DialOptions<'_, N>,
+        way: &HolderRoute,
+        ended_sessions: &EndedSessions,
+    ) {
+        ended_sessions.wait_for(&way.member).await;
+        while dialling.probe(way).await {
+            sleep(PROBE_INTERVAL).await;
+        }
+    }
+
+    /// The longest time that the other gateway may take beside the wait: it takes the body in full, may try the
+    /// upstream twice, and takes the answer in full before it sends a byte of it. After that the outcome is unknown.
+    /// A gateway that is frozen is left sooner, when its session is over. This is for one whose session lives on.
+    fn response_timeout(&self, request: &KeyedRequest) -> Duration {
+        let upstream = self.plan.upstream(request.upstream);
+        let attempt = upstream.connect_timeout + upstream.response_timeout;
+        attempt * 2 + upstream.response_body_idle + self.plan.listener.timeouts.request_body + MARGIN
+    }
+
+    /// The client's own request, with a field of ours for the other gateway.
+    fn build_request(
+        &self,
+        mut http: Request<Body>,
+        request: &KeyedRequest,
+        (way, key, until): (&HolderRoute, &ResourceKey, Instant),
+    ) -> Option<Request<Body>> {
+        let left = until.saturating_duration_since(Instant::now());
+        let certificate = request.notes.certificate.get().map(|digest| &**digest);
+        let said = header::encode(&way.secret, key.as_str(), left, certificate, &self.ours.name);
+        let mut said = HeaderValue::from_str(&said).ok()?;
+        // Marked as sensitive, so that no library stores or logs it.
+        said.set_sensitive(true);
+        *http.version_mut() = Version::HTTP_11;
+        if let Some(CallerTicket::Valid(from)) = request.notes.shown.get() {
+            // The gateway that keeps the key checks the ticket.
+            http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
+            http.headers_mut().insert(FENCING_TOKEN, from.token_header.clone());
+        }
+        if let Some(PresentedLease::Valid(_, written)) = request.notes.lease.get() {
+            http.headers_mut().insert(FENCING_LEASE, written.clone());
+        }
+        let takes_trailers = http.extensions().get::<AcceptsTrailers>().is_some();
+        let headers = http.headers_mut();
+        headers.insert(FENCING_FORWARDED, said);
+        if takes_trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+            headers.insert(CONNECTION, HeaderValue::from_static("TE"));
+        }
+        Some(http)
+    }
+
+    /// The head of the answer is complete.
+    fn handle_response(
+        &self,
+        response: Response<Incoming>,
+        mut lend: PeerConnection,
+        request: &KeyedRequest,
+        until: Instant,
+    ) -> ForwardOutcome {
+        let Some(told) = PeerOutcome::parse(response.headers()) else {
+            lend.abort();
+            warn!("an answer to what was sent on that no gateway gives");
+            return ForwardOutcome::Refused(Refusal::new(
+                Reason::OutcomeUnknown,
+                "it answers as no gateway does",
+            ));
+        };
+        if told.reason == Some(Reason::PeerForbidden) && told.outcome == Outcome::NotDispatched {
+            // The gateway at the other end does not know the pass any more.
+            lend.abort();
+            self.idle.close_idle(lend.way());
+            return ForwardOutcome::Requeue(Reason::PeerForbidden.word());
+        }
+        if closes_connection(response.headers()) {
+            // The other gateway is probably stopping. A request that met the end of an idle connection would have an
+            // unknown outcome.
+            self.idle.close_idle(lend.way());
+        }
+        let reply = self.build_reply(response, lend, request);
+        if told.is_peer_failure() && !(told.is_upstream_failure() && Instant::now() >= until) {
+            let why = told.reason.map_or("not-dispatched", Reason::word);
+            // The answer is short, and is read to its end only so that the connection can be used again.
+            tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
+            return ForwardOutcome::Requeue(why);
+        }
+        let began = request.notes.sent.borrow().as_ref().map(|(at, _)| *at);
+        request.notes.upstream.set(began.map(|began| began.elapsed()));
+        request.notes.told.set(Some(told));
+        request.notes.token.set(told.token);
+        ForwardOutcome::Answered(reply)
+    }
+
+    /// The answer as it is, without the fields of the hop. Its report about the fence is believed, because only
+    /// gateways are asked.
+    fn build_reply(
+        &self,
+        response: Response<Incoming>,
+        lend: PeerConnection,
+        request: &KeyedRequest,
+    ) -> Reply {
+        let (mut head, incoming) = response.into_parts();
+        if head.headers.contains_key(TRANSFER_ENCODING) {
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        let ours: HeaderMap = hop_by_hop::strip_hop_by_hop(&mut head.headers, &self.plan.fields);
+        head.headers.extend(ours);
+        head.version = Version::HTTP_11;
+        let idle = self.plan.upstream(request.upstream).response_body_idle;
+        let trailers = Trailers::Clean(request.plan.clone());
+        Response::from_parts(head, lend.into_body(incoming, trailers, idle))
+    }
+
+    fn classify_error(&self, failed: SendRequestError, mut lend: PeerConnection) -> ForwardError {
+        let unwritten = lend.abort();
+        // The library gives a request back only if it has not begun to send it. Bytes that were written then are not
+        // bytes of the request: TLS closes a connection with a message of its own.
+        if unwritten || failed.request.is_some() {
+            return ForwardError::Unsent { reused: lend.is_reused() };
+        }
+        ForwardError::Unknown(Refusal::new(
+            Reason::OutcomeUnknown,
+            format!("another gateway: {}", failed.why),
+        ))
+    }
+}
+
+/// The other gateway closes the connection after this answer.
+fn closes_connection(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
+}
+
+/// An exchange that got no answer.
+enum ForwardError {
+    Unsent { reused: bool },
+    Unknown(Refusal),
+}
+
+/// Why the gateway stops waiting for an answer.
+enum StopReason {
+    ClientGone,
+    TimedOut,
+    /// The session of the other gateway has ended, and it does not say that it runs.
+    HolderLost,
+}
+
+async fn wait_stop(client: &mut ClientWatch, due: Instant) -> StopReason {
+    tokio::select! {
+        () = client.disconnected() => StopReason::ClientGone,
+        () = sleep_until(due) => StopReason::TimedOut,
+    }
+}
+
+/// To the other gateway this looks like a client that left: it gives up a request that waits, and finishes one that
+/// was dispatched.
+fn stop(ended: StopReason, lend: &mut PeerConnection) -> ForwardOutcome {
+    match (ended, lend.abort()) {
+        (StopReason::ClientGone, true) => ForwardOutcome::Refused(client_gone(Reason::Locked)),
+        (StopReason::ClientGone, false) => ForwardOutcome::Refused(client_gone(Reason::OutcomeUnknown)),
+        (StopReason::HolderLost, true) => {
+            ForwardOutcome::Unreachable("its session is over, and it does not answer")
+        }
+        (StopReason::HolderLost, false) => ForwardOutcome::Refused(Refusal::new(
+            Reason::OutcomeUnknown,
+            "the session of another gateway is over, and it does not answer",
+        )),
+        (StopReason::TimedOut, true) => ForwardOutcome::Unreachable("it took nothing of the request in time"),
+        (StopReason::TimedOut, false) => ForwardOutcome::Refused(Refusal::new(
+            Reason::OutcomeLate,
+            "another gateway did not answer in time",
+        )),
+    }
+}
+
+/// The client has left, so nobody reads this answer.
+fn client_gone(reason: Reason) -> Refusal {
+    Refusal::new(reason, "the client went away while another gateway had its request")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,343 @@
+use std::{net::SocketAddr, sync::Mutex};
+
+use bytes::Bytes;
+use fencegate_http::network::sockets::Sockets;
+use fencegate_lock::{
+    peer_endpoint::PeerEndpoint,
+    peer_secret::{Nonce, PeerSecret},
+};
+use fencegate_policies::{file::load, plan::UpstreamId};
+use fencegate_process::{clock::MachineClock, randomness::SystemRandomness};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::LocalSet,
+    time::timeout,
+};
+
+use super::*;
+use crate::{
+    metrics::Metrics,
+    request_context::RequestContext,
+    steps::client_liveness::{ClientGuard, client_channel},
+};
+
+const POLICY: &str = r#"version: 1
+listeners: {public: {address: 127.0.0.1:8080}}
+zookeeper: {servers: [zk1:2181]}
+upstreams: {a: {endpoints: ["http://a:80"], fencing: upstream}}
+routes:
+  - {name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "pay/{path.id}"}}
+"#;
+
+const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nContent-Length: 4\r\n\r\npaid";
+
+fn courier() -> PeerForwarder<Sockets> {
+    let gateway = load(POLICY).plan.expect("sound");
+    let plan = Arc::new(gateway.serving.clone());
+    let metrics = Rc::new(WorkerMetrics::new(Metrics::for_gateway(&gateway), &plan));
+    let reach = PeerEndpoint { address: "gw-1:9910".into(), pass: PeerSecret::new(&SystemRandomness) };
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let ours = LocalPeer { name: "gw-1".into(), address, reach, certificates: None, secured: None };
+    PeerForwarder {
+        network: Sockets,
+        clock: Arc::new(MachineClock),
+        ours,
+        plan,
+        metrics,
+        idle: Rc::default(),
+    }
+}
+
+fn way(address: SocketAddr) -> HolderRoute {
+    let address = address.to_string().into();
+    let pass = PeerSecret::parse(&"5a".repeat(32)).expect("hex");
+    HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address, secret: pass }
+}
+
+fn keyed(courier: &PeerForwarder<Sockets>) -> KeyedRequest {
+    let body = Body::whole(Bytes::from_static(b"amount=7"));
+    let http = Request::post("/pay/7").header("host", "a").body(body).expect("a request");
+    let notes = Rc::new(RequestContext::default());
+    let http = Box::new(http);
+    KeyedRequest { http, notes, plan: Rc::new(courier.plan.clone()), upstream: UpstreamId(0), fenced: None }
+}
+
+async fn carried(
+    courier: &PeerForwarder<Sockets>,
+    to: SocketAddr,
+    left: u64,
+) -> (ForwardOutcome, KeyedRequest) {
+    let (here, client) = client_channel();
+    let request = keyed(courier);
+    let carried = as_client(courier, to, left, &request, client).await;
+    drop(here);
+    (carried, request)
+}
+
+async fn as_client(
+    courier: &PeerForwarder<Sockets>,
+    to: SocketAddr,
+    left: u64,
+    request: &KeyedRequest,
+    mut client: ClientWatch,
+) -> ForwardOutcome {
+    let key = ResourceKey::parse("pay/7").expect("a key");
+    let way = way(to);
+    let (left, ended_sessions) = (Duration::from_millis(left), &EndedSessions::default());
+    let errand = ForwardRequest { way: &way, key: &key, request, left, ended_sessions };
+    let carrying = courier.forward(errand, &mut client);
+    timeout(Duration::from_secs(20), carrying).await.expect("an end")
+}
+
+/// What the other gateway does with each connection in turn, and the requests that it got on each.
+enum PeerAction {
+    Answer(&'static str),
+    /// It answers, and closes the connection as soon as that is idle.
+    AnswerAndClose(&'static str),
+    Close,
+    /// Reads until the other side ends.
+    Wait,
+}
+
+struct FakePeer {
+    address: SocketAddr,
+    seen: mpsc::UnboundedReceiver<String>,
+}
+
+async fn other(acts: Vec<PeerAction>) -> FakePeer {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let (saw, seen) = mpsc::unbounded_channel();
+    let acts = Rc::new(Mutex::new(acts));
+    tokio::task::spawn_local(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::task::spawn_local(act(stream, acts.clone(), saw.clone()));
+        }
+    });
+    FakePeer { address, seen }
+}
+
+async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<PeerAction>>>, saw: mpsc::UnboundedSender<String>) {
+    if !asked(&mut stream).await {
+        return;
+    }
+    while let Some(head) = request(&mut stream).await {
+        saw.send(head).ok();
+        let act = acts.lock().expect("one thread").remove(0);
+        match act {
+            PeerAction::Answer(text) => stream.write_all(text.as_bytes()).await.expect("written"),
+            PeerAction::AnswerAndClose(text) => {
+                stream.write_all(text.as_bytes()).await.expect("written");
+                break;
+            }
+            PeerAction::Close => break,
+            PeerAction::Wait => {
+                let mut rest = Vec::new();
+                let ended = stream.read_to_end(&mut rest).await;
+                saw.send(format!("ended: {}", ended.map_or(true, |read| read == 0))).ok();
+                break;
+            }
+        }
+    }
+}
+
+/// Answers the first question of each connection, as a gateway with the pass of [`way`] does.
+async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
+    let Some(head) = until(stream, b"\r\n\r\n").await else { return false };
+    assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
+    let (_, rest) = head.split_once("fencing-forwarded: nonce=").expect("a question");
+    let nonce = Nonce::parse(&rest[..64]).expect("a nonce");
+    let proof = PeerSecret::parse(&"5a".repeat(32)).expect("hex").respond(&nonce);
+    let answer = format!("HTTP/1.1 204 No Content\r\nFencing-Forwarded: proof={}\r\n\r\n", proof.as_str());
+    stream.write_all(answer.as_bytes()).await.is_ok()
+}
+
+/// Reads one request with its body of eight bytes. `None` at the end of the connection.
+async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
+    until(stream, b"amount=7").await
+}
+
+async fn until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<String> {
+    let mut text = Vec::new();
+    while !text.ends_with(end) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await.ok()?;
+        text.push(byte[0]);
+    }
+    Some(String::from_utf8(text).expect("ASCII"))
+}
+
+fn refused(carried: ForwardOutcome) -> Refusal {
+    match carried {
+        ForwardOutcome::Refused(refusal) => refusal,
+        ForwardOutcome::Answered(_) => panic!("answered"),
+        ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => panic!("back: {why}"),
+    }
+}
+
+fn is_back(carried: &ForwardOutcome) -> bool {
+    matches!(carried, ForwardOutcome::Requeue(_) | ForwardOutcome::Unreachable(_))
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_answer_is_passed_on_as_it_is_and_its_connection_carries_the_next_request() {
+    LocalSet::new()
+        .run_until(async {
+            let mut there = other(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE)]).await;
+            let courier = courier();
+            for _ in 0..2 {
+                let (answer, request) = carried(&courier, there.address, 1500).await;
+                let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
+                assert_eq!(reply.headers()["fencing-outcome"], "done; waited=3");
+                assert_eq!(request.notes.told.get().map(|told| told.outcome), Some(Outcome::Done));
+                assert!(reply.into_body().read_to_end().await.is_some());
+                let sent = there.seen.recv().await.expect("sent").to_lowercase();
+                let pass = "5a".repeat(32);
+                assert!(
+                    sent.contains(&format!("fencing-forwarded: pass={pass}; key=pay/7; wait=1")),
+                    "{sent}"
+                );
+                assert!(sent.contains("; from=gw-1\r\n") && sent.starts_with("post /pay/7 http/1.1\r\n"));
+                // Wait until the connection is idle.
+                while courier.idle.idle_count() == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_may_have_been_dispatched_never_comes_back() {
+    LocalSet::new()
+        .run_until(async {
+            for act in [
+                PeerAction::Close,
+                // Of a server that is no gateway.
+                PeerAction::Answer("HTTP/1.1 421 M\r\nContent-Length: 0\r\n\r\n"),
+                PeerAction::AnswerAndClose("HTTP/1.1 421 M\r\nFencing-Outcome: not-disp"),
+            ] {
+                let mut there = other(vec![act]).await;
+                let (answer, _) = carried(&courier(), there.address, 100).await;
+                assert_eq!(refused(answer).reason, Reason::OutcomeUnknown);
+                assert!(there.seen.recv().await.is_some() && there.seen.try_recv().is_err(), "sent twice");
+            }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_was_not_dispatched_comes_back() {
+    LocalSet::new()
+        .run_until(async {
+            let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = nobody.local_addr().expect("bound");
+            drop(nobody);
+            assert!(is_back(&carried(&courier(), address, 100).await.0), "nobody listens");
+            let refusal = "HTTP/1.1 421 M\r\nFencing-Outcome: not-dispatched; reason=not-holder\r\nContent-Length: 2\r\n\r\n{}";
+            let there = other(vec![PeerAction::Answer(refusal)]).await;
+            let (answer, request) = carried(&courier(), there.address, 100).await;
+            assert!(matches!(answer, ForwardOutcome::Requeue("not-holder")));
+            assert_eq!((request.notes.told.get(), request.notes.forwarded_to.take()), (None, None));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_connection_that_was_closed_while_it_lay_idle_is_replaced_and_nothing_is_sent_twice() {
+    LocalSet::new()
+        .run_until(async {
+            let mut there = other(vec![PeerAction::AnswerAndClose(DONE), PeerAction::Answer(DONE)]).await;
+            let courier = courier();
+            for _ in 0..2 {
+                let (answer, _) = carried(&courier, there.address, 100).await;
+                let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
+                reply.into_body().read_to_end().await.expect("complete");
+                assert!(there.seen.recv().await.is_some());
+            }
+            assert!(there.seen.try_recv().is_err());
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_other_gateway_sees_a_client_that_hangs_up() {
+    LocalSet::new()
+        .run_until(async {
+            let mut there = other(vec![PeerAction::Wait]).await;
+            let courier = courier();
+            let (here, client): (ClientGuard, ClientWatch) = client_channel();
+            let request = keyed(&courier);
+            let address = there.address;
+            let asked = as_client(&courier, address, 10_000, &request, client);
+            let gone = async {
+                assert!(there.seen.recv().await.expect("sent").starts_with("POST"));
+                drop(here);
+                assert_eq!(there.seen.recv().await.as_deref(), Some("ended: true"));
+            };
+            let (answer, ()) = tokio::join!(asked, gone);
+            assert_eq!(refused(answer).reason, Reason::OutcomeUnknown);
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_answer_may_have_more_fields_than_an_upstreams() {
+    LocalSet::new()
+        .run_until(async {
+            let many: String = (0..150).map(|n| format!("X-{n}: {}\r\n", "x".repeat(500))).collect();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nFencing-Outcome: done\r\n{many}Content-Length: 0\r\n\r\n");
+            let there = other(vec![PeerAction::Answer(answer.leak())]).await;
+            assert!(matches!(carried(&courier(), there.address, 1000).await.0, ForwardOutcome::Answered(_)));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_holder_that_does_not_reach_its_upstream_is_believed_only_where_no_time_is_left() {
+    const AWAY: &str = "HTTP/1.1 502 B\r\nFencing-Outcome: not-dispatched; reason=upstream-connect\r\nContent-Length: 0\r\n\r\n";
+    LocalSet::new()
+        .run_until(async {
+            let there = other(vec![PeerAction::Answer(AWAY), PeerAction::Answer(AWAY)]).await;
+            let courier = courier();
+            let (answer, _) = carried(&courier, there.address, 5000).await;
+            assert!(matches!(answer, ForwardOutcome::Requeue("upstream-connect")));
+            let (answer, _) = carried(&courier, there.address, 0).await;
+            assert!(matches!(answer, ForwardOutcome::Answered(_)));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_connection_that_leads_elsewhere_or_is_about_to_end_is_not_used_again() {
+    const FORBIDDEN: &str = "HTTP/1.1 403 F\r\nFencing-Outcome: not-dispatched; reason=peer-forbidden\r\nContent-Length: 0\r\n\r\n";
+    const LAST: &str =
+        "HTTP/1.1 200 OK\r\nFencing-Outcome: done\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    LocalSet::new()
+        .run_until(async {
+            for last in [FORBIDDEN, LAST] {
+                // Two requests at once make two connections. The second request ends both.
+                let there =
+                    other(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE), PeerAction::Answer(last)])
+                        .await;
+                let courier = courier();
+                let send = async || carried(&courier, there.address, 1000).await.0;
+                for answer in <[ForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
+                    let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
+                    reply.into_body().read_to_end().await.expect("complete");
+                }
+                while courier.idle.idle_count() < 2 {
+                    tokio::task::yield_now().await;
+                }
+                let answer = send().await;
+                assert_eq!((is_back(&answer), courier.idle.idle_count()), (last == FORBIDDEN, 0));
+            }
+        })
+        .await;
+}
+
+mod first;
+mod secured;

@@ -1,0 +1,88 @@
+//! A tenure that one request holds, and the fields with which its dispatches are stamped.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_http::client_quota::QuotaPermit;
+use fencegate_lock::manager::grant_guard::{Dispatch, GrantGuard};
+use fencegate_policies::{
+    key::ResourceKey,
+    not_after::NotAfter,
+    operation::Operation,
+    plan::{Mode, NestedRequests},
+    token::Token,
+};
+use hyper::{HeaderMap, header::HeaderValue};
+
+use super::deadlock_hints::TraceGuard;
+use crate::{
+    active_config::RequestToken,
+    dispatch_window::DispatchWindow,
+    headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
+    metrics::HoldTimer,
+    request_tracker::TrackGuard,
+    steps::authorized::DispatchPermit,
+    ticket_issuer::TicketIssuer,
+};
+
+/// A tenure that one request holds. Shared by everything that still needs it.
+pub struct RequestGrant {
+    pub tenure: GrantGuard,
+    pub keys: Rc<[ResourceKey]>,
+    pub mode: Mode,
+    pub counted: HoldTimer,
+    /// Signs the tickets for a guard, and for a service that may call back.
+    pub tickets: Option<Arc<TicketIssuer>>,
+    pub operation: Option<Rc<Operation>>,
+    /// Tells a guard whether to pass the ticket on to the service.
+    pub nested: NestedRequests,
+    /// Tells a guard in which dispatch the request was called.
+    pub called_from: Option<Token>,
+    pub running: Rc<RequestToken>,
+    /// The request's trace has these keys, so that a call back can be recognised.
+    pub(super) _traced: Option<Rc<TraceGuard>>,
+    /// The request is listed at its keys as long as this lives.
+    pub(super) _stay: Option<Rc<TrackGuard>>,
+    /// The place in its client's share, where shares are limited.
+    pub share: Option<Rc<QuotaPermit>>,
+}
+
+impl DispatchPermit for Rc<RequestGrant> {
+    fn dispatch(&self) -> Option<Dispatch> {
+        self.tenure.dispatch()
+    }
+
+    fn keys(&self) -> &[ResourceKey] {
+        &self.keys
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter {
+        let mut not_after = span.not_after;
+        if let Some(tickets) = &self.tickets {
+            let wanted = span.is_signed.then_some(span);
+            let signed = tickets.ticket_until(&self.keys, token, self.mode, self.tenure.session(), wanted);
+            if let Some((ticket, bound)) = signed {
+                headers.insert(FENCING_TICKET, ticket);
+                not_after = bound.map_or(not_after, |bound| not_after.capped_at(bound));
+            }
+        }
+        if self.nested == NestedRequests::Allow {
+            headers.insert(FENCING_NESTED, HeaderValue::from_static("allow"));
+        }
+        match self.called_from {
+            Some(token) => {
+                let value = HeaderValue::from_bytes(&token.to_ascii()).expect("digits and dashes");
+                headers.insert(FENCING_PARENT, value);
+            }
+            None => drop(headers.remove(FENCING_PARENT)),
+        }
+        if let Some(operation) = &self.operation {
+            let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
+            headers.insert(FENCING_OPERATION, value);
+        }
+        not_after
+    }
+}

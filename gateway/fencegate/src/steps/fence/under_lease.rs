@@ -1,0 +1,151 @@
+//! A request under a client's lease: it waits for its turn at the gateway that holds the lease, and gets the next
+//! token of the lease.
+
+use std::borrow::Cow;
+
+use fencegate_http::network::Network;
+use fencegate_lock::manager::admin_query::MemberLocation;
+use fencegate_policies::plan::{Fence, LeasePolicy};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    acquire::visible_keys,
+    callback::CallContext,
+    deps::FenceDeps,
+    peer_forward::{ForwardOutcome, ForwardRequest},
+    wait_or_forward::WaitOutcome,
+};
+use crate::{
+    leases::{LeaseTable, PresentedLease, id::LeaseId, lease::UseLeaseError},
+    refusal::{Reason, Refusal},
+    steps::{
+        client_liveness::ClientWatch,
+        key::{KeyedRequest, RequestLock},
+    },
+};
+
+impl<N: Network> FenceDeps<N> {
+    /// # Errors
+    /// The route requires a lease and the request has none, or the route takes no lease.
+    pub(super) fn lease_context(
+        &self,
+        request: &KeyedRequest,
+        fence: &Fence,
+    ) -> Result<CallContext, Refusal> {
+        match (fence.lease, request.notes.lease.get()) {
+            (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(CallContext::NoCaller),
+            (LeasePolicy::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
+            // This installation grants no leases: the field is then like any other that a client must not write.
+            (LeasePolicy::Never, Some(_)) if self.leases.is_none() => Ok(CallContext::NoCaller),
+            (LeasePolicy::Never, Some(_)) => {
+                // It would wait for the lock that its own client holds.
+                Err(forbidden("its route takes no lease"))
+            }
+            (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Malformed)) => {
+                Err(forbidden("`Fencing-Lease` is no id of a lease"))
+            }
+            (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Valid(id, _))) => {
+                Ok(CallContext::UnderLease(id.clone()))
+            }
+        }
+    }
+
+    /// The request's turn under the lease, here or at the gateway that holds the lease.
+    ///
+    /// # Errors
+    /// The lease is over, does not cover the request, or the turn does not come in time.
+    pub(super) async fn acquire_under_lease(
+        &self,
+        request: &KeyedRequest,
+        (fenced, fence): (&RequestLock, &Fence),
+        id: &LeaseId,
+        (deadline, client): (Instant, &mut ClientWatch),
+    ) -> Result<WaitOutcome, Refusal> {
+        let Some(leases) = &self.leases else { return Err(forbidden("the policy has no `leases`")) };
+        if !leases.is_local(id) {
+            return self.forward_to_issuer(leases, request, fenced, id, (deadline, client)).await;
+        }
+        let lease = leases.find(id)?;
+        if !fenced.keys.iter().all(|key| lease.keys.contains(key)) {
+            return Err(forbidden("its key is none of the lease's"));
+        }
+        if lease.is_rekeyed(&request.plan.routes.get(fenced.route).name) {
+            return Err(Refusal::new(
+                Reason::StaleToken,
+                "the keys of the route have changed since the lease",
+            ));
+        }
+        let asked = Instant::now();
+        request.notes.asked.set(Some(asked));
+        let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
+        let entered = tokio::select! {
+            entered = lease.enter(fenced.mode) => entered,
+            () = sleep_until(deadline) => return Err(locked("another request under its lease still runs")),
+            () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
+                return Err(Refusal::new(Reason::Draining, "still waiting for its turn when the gateway stops"));
+            }
+            () = client.disconnected() => return Err(locked("the client went away while waiting")),
+        };
+        let tenured = entered.map_err(unusable_refusal)?;
+        let keys = visible_keys(&tenured.0, &(*lease.keys).into());
+        let held = self.request_grant(request, (fenced, fence), (keys, None), tenured);
+        request.notes.waited.set(Some(asked.elapsed()));
+        Ok(WaitOutcome::Held(held))
+    }
+
+    /// Another process has the lease. Only that gateway knows whose turn it is.
+    async fn forward_to_issuer(
+        &self,
+        leases: &LeaseTable,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
+        id: &LeaseId,
+        (deadline, client): (Instant, &mut ClientWatch),
+    ) -> Result<WaitOutcome, Refusal> {
+        let stale = || Refusal::new(Reason::StaleToken, "the session of the lease is over");
+        // A forwarded request is not forwarded again: the sender has asked ZooKeeper for the holder.
+        if request.notes.forwarded.get().is_some() {
+            return leases.find(id).and_then(|_| Err(stale()));
+        }
+        let Some(courier) = &self.courier else {
+            return Err(issuer_unavailable("another gateway holds the lease, and the policy has no `peer`"));
+        };
+        let way = match self.keeper.locate_member(id.member().to_owned()).await {
+            Ok(MemberLocation::Elsewhere(way)) => way,
+            Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
+            Ok(MemberLocation::Unreachable) => {
+                return Err(issuer_unavailable("the gateway that holds the lease has no `peer`"));
+            }
+            Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
+        let errand = ForwardRequest { way: &way, key, request, left, ended_sessions };
+        match self.forward(courier, errand, client).await {
+            ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
+            ForwardOutcome::Refused(refusal) => Err(refusal),
+            ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
+                Err(issuer_unavailable(format!("the gateway that holds the lease: {why}")))
+            }
+        }
+    }
+}
+
+fn unusable_refusal(why: UseLeaseError) -> Refusal {
+    match why {
+        UseLeaseError::Waiting => Refusal::new(Reason::Locked, "the lease waits for its lock yet"),
+        UseLeaseError::Over => Refusal::new(Reason::StaleToken, "the lease is over"),
+        UseLeaseError::Unproven => {
+            Refusal::new(Reason::Suspended, "the session of the lease could not be proven")
+        }
+        UseLeaseError::Upgrade => forbidden("it wants to write, and the lease only reads"),
+    }
+}
+
+fn forbidden(why: &'static str) -> Refusal {
+    Refusal::new(Reason::LeaseForbidden, why)
+}
+
+fn issuer_unavailable(why: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Reason::LeaseAway, why)
+}

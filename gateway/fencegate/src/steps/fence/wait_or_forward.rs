@@ -1,0 +1,166 @@
+//! Requests that are sent to another gateway because that gateway keeps their key.
+//!
+//! Only the gateway that the client asked sends a request on. So two gateways that take each other for the holder
+//! send nothing in a circle: the second one answers that it is not the holder, and the request is back at the first.
+//! From there it goes to the holder that ZooKeeper names next, but only a few times.
+
+use std::{pin::pin, time::Duration};
+
+use fencegate_http::{body::Reply, network::Network};
+use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_policies::plan::{self, Enforcement, Fence, ForwardPolicy, Mode};
+use tokio::time::Instant;
+
+use super::{
+    acquire::AcquireOutcome,
+    deps::FenceDeps,
+    peer_forward::{ForwardOutcome, ForwardRequest, PeerForwarder},
+    request_grant::RequestGrant,
+};
+use crate::{
+    refusal::{Outcome, Reason, Refusal},
+    steps::{
+        client_liveness::{ClientWatch, client_channel},
+        key::{KeyedRequest, RequestLock},
+        upgrade::OfferedProtocols,
+    },
+};
+
+/// The result of waiting for a key.
+pub(super) enum WaitOutcome {
+    Held(RequestGrant),
+    /// Another gateway has served it.
+    Answered(Box<Reply>),
+}
+
+/// How often a request is sent on before it queues here. The holder may be gone when the request arrives, and so may
+/// the next one. To queue here at once would make every holder yield its key to this gateway, while the requests that
+/// waited there come back one after another.
+const MAX_FORWARDS: u32 = 3;
+
+/// A wait that is shorter may have ended because the other gateway was busy, so it says nothing about the gateway.
+const MIN_FAIR_WAIT: Duration = Duration::from_millis(500);
+
+impl<N: Network> FenceDeps<N> {
+    /// Where a request may wait for its key.
+    ///
+    /// # Errors
+    /// Another gateway has sent the request, but by our plan it needs other keys than the one that was named.
+    pub(super) fn wait_location(&self, request: &KeyedRequest) -> Result<WaitPlace, Refusal> {
+        let alone = |fenced: &&RequestLock| is_cached(fenced, fenced.fence(&request.plan));
+        let kept = request.fenced.as_ref().filter(alone);
+        match (request.notes.forwarded.get(), kept) {
+            (Some(forwarded), Some(fenced)) if fenced.keys[0].as_str() == forwarded.key => {
+                Ok(WaitPlace::AtHolder)
+            }
+            (Some(_), _) => {
+                Err(Refusal::new(Reason::NotHolder, "by our plan it does not wait for that key alone"))
+            }
+            (None, Some(fenced)) if self.courier.is_some() => Ok(allowed_location(request, fenced)),
+            (None, _) => Ok(WaitPlace::Here),
+        }
+    }
+
+    /// Waits for the key here, or sends the request to the gateway that keeps the key.
+    pub(super) async fn wait(
+        &self,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
+        fence: &Fence,
+        (deadline, mut waits): (Instant, WaitPlace),
+        client: &mut ClientWatch,
+    ) -> Result<WaitOutcome, Refusal> {
+        let (key, mut sendings) = (&fenced.keys[0], 0);
+        loop {
+            let left = || deadline.saturating_duration_since(Instant::now());
+            let way = match self.acquire(request, fenced, fence, (left(), waits), client).await? {
+                AcquireOutcome::Held(hold) => return Ok(WaitOutcome::Held(hold)),
+                AcquireOutcome::ForwardTo(way) => way,
+            };
+            let Some(courier) = &self.courier else { continue };
+            let given = left();
+            let ended_sessions = self.keeper.ended_sessions();
+            let errand = ForwardRequest { way: &way, key, request, left: given, ended_sessions };
+            match self.forward(courier, errand, client).await {
+                ForwardOutcome::Answered(reply) => {
+                    self.keeper.record_holder(key, &way);
+                    return Ok(WaitOutcome::Answered(Box::new(reply)));
+                }
+                ForwardOutcome::Refused(refusal) => {
+                    let cut_off = client.is_disconnected() || self.drain.is_cancelled();
+                    if refusal.outcome() == Outcome::Unknown && !cut_off {
+                        self.keeper.mark_unreachable(&way);
+                    }
+                    return Err(refusal);
+                }
+                ForwardOutcome::Unreachable(_) => {
+                    self.keeper.forget_holder(key, &way);
+                    if given >= MIN_FAIR_WAIT {
+                        self.keeper.mark_unreachable(&way);
+                    }
+                    waits = WaitPlace::Here;
+                }
+                ForwardOutcome::Requeue(why) => {
+                    self.keeper.forget_holder(key, &way);
+                    sendings += 1;
+                    let moved = why == Reason::NotHolder.word();
+                    // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so
+                    // none begins when no time is left.
+                    if !moved || sendings == MAX_FORWARDS || left().is_zero() {
+                        waits = WaitPlace::Here;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the request on. Waits as long as the client does, but not beyond half of our drain: an answer that is
+    /// missing then could take longer than this process has left.
+    pub(super) async fn forward(
+        &self,
+        courier: &PeerForwarder<N>,
+        errand: ForwardRequest<'_>,
+        client: &mut ClientWatch,
+    ) -> ForwardOutcome {
+        let (asking, mut asked) = client_channel();
+        let mut carrying = pin!(courier.forward(errand, &mut asked));
+        let drained = tokio::select! {
+            carried = &mut carrying => return carried,
+            () = client.disconnected() => false,
+            () = self.wait_drain(errand.request.plan.listener.timeouts.drain / 2) => true,
+        };
+        // For the courier this looks like a client that left. Only the courier knows whether anything was written.
+        drop(asking);
+        match carrying.await {
+            ForwardOutcome::Refused(refusal) if drained => {
+                ForwardOutcome::Refused(stopped_refusal(refusal.outcome()))
+            }
+            carried => carried,
+        }
+    }
+}
+
+fn stopped_refusal(outcome: Outcome) -> Refusal {
+    let reason = if outcome == Outcome::NotDispatched { Reason::Draining } else { Reason::OutcomeUnknown };
+    Refusal::new(reason, "another gateway had not answered when this one stops")
+}
+
+/// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
+fn is_cached(fenced: &RequestLock, fence: &Fence) -> bool {
+    let cached = matches!(fence.hold, plan::Hold::Cached(_)) && fenced.keys.len() == 1;
+    cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforcement::Refuse
+}
+
+/// A forwarded request must be here in full, because it may come back and be served here. After a switch of protocols
+/// the bytes are no request any more.
+fn allowed_location(request: &KeyedRequest, fenced: &RequestLock) -> WaitPlace {
+    let sends = fenced.fence(&request.plan).forward == ForwardPolicy::Holder;
+    let whole = request.http.body().try_clone().is_some();
+    let switches = request.http.extensions().get::<OfferedProtocols>().is_some();
+    if sends && whole && !switches { WaitPlace::Anywhere } else { WaitPlace::Here }
+}
+
+/// A request from another gateway waits no longer than that gateway allows.
+pub(super) fn deadline(request: &KeyedRequest, ours: Instant) -> Instant {
+    request.notes.forwarded.get().map_or(ours, |forwarded| ours.min(forwarded.until))
+}

@@ -1,0 +1,250 @@
+//! Reads a guard's report about a dispatch out of its answer.
+
+use hyper::{HeaderMap, StatusCode};
+
+use crate::{
+    headers::{FENCING_OUTCOME, FENCING_REFUSAL},
+    refusal::{Audience, Outcome, Reason, Refusal},
+    request_context::ReplayExtent,
+};
+
+/// The guard's report about one dispatch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct GuardReport {
+    /// `None` where the answer has no report, so no guard has seen it.
+    outcome: Option<Outcome>,
+    reason: Option<Reason>,
+    /// The guard's own reason for refusing. This request was then not let in.
+    refusal: Option<Reason>,
+    reference: Option<String>,
+    pub(super) replayed: Option<ReplayExtent>,
+    /// The reason for which the guard would have refused, if it did more than observe.
+    pub(super) observed: Option<Reason>,
+    /// The answer is one that the guard has passed on, and it may not be the service's: its status is one that a proxy
+    /// between guard and service answers in its own name. The guard keeps the key closed.
+    pub(super) unfinished: bool,
+    /// Another hop has forwarded the request on its way to the guard.
+    pub(super) hop_seen: bool,
+}
+
+impl GuardReport {
+    pub(super) fn parse(headers: &HeaderMap) -> Self {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let mut parts = text(FENCING_OUTCOME).unwrap_or_default().split(';').map(str::trim);
+        let word = parts.next().unwrap_or_default();
+        let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
+        let parameter = |name| parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let omitted = parameter("body") == Some("omitted");
+        let reason = parameter("reason").and_then(Reason::parse);
+        let ends_unseen = reason.is_none() && parameter("end") == Some("unseen");
+        Self {
+            outcome: Outcome::parse(word),
+            reason,
+            unfinished: word == Outcome::Unknown.as_str() && ends_unseen,
+            refusal: text(FENCING_REFUSAL).and_then(Reason::parse),
+            reference: parameter("ref").map(str::to_owned),
+            replayed: (word == Outcome::Replayed.as_str()).then_some(if omitted {
+                ReplayExtent::WithoutBody
+            } else {
+                ReplayExtent::Whole
+            }),
+            observed: parameter("observe").and_then(Reason::parse),
+            hop_seen: parameter("hop") == Some("seen"),
+        }
+    }
+
+    /// Decides what the report means for the client. `direct`: nothing between here and the guard sends a request
+    /// twice. Otherwise a refusal may be about the second copy while the first is being executed.
+    ///
+    /// # Errors
+    /// The upstream has not answered.
+    pub(super) fn check(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
+        match (self.outcome, self.refusal) {
+            (_, Some(refusal)) => Err(self.to_refusal(refusal, direct)),
+            (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
+            (Some(Outcome::Unknown), None) if self.unfinished => Ok(()),
+            (Some(Outcome::NotDispatched), None) if direct => {
+                // None of these reasons is the guard's fault, and asking again ends none of them. The client that a
+                // guard counts is our client, by the name that we have sent.
+                let passed_on = self.reason.filter(|reason| {
+                    use Reason::{BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect};
+                    matches!(reason, UpstreamConnect | BodyTooLarge | SlowRequest | ClientLimit)
+                });
+                Err(Refusal::new(passed_on.unwrap_or(Reason::Guard), self.detail(status)))
+            }
+            // The answer has no report, so it is not a guard's, and the outcome is unknown. A successful answer is
+            // still passed on.
+            (None, None) if status.is_success() => Ok(()),
+            (Some(Outcome::NotDispatched | Outcome::Unknown) | None, None) => {
+                let late = status == StatusCode::GATEWAY_TIMEOUT;
+                let reason = if late { Reason::OutcomeLate } else { Reason::OutcomeUnknown };
+                Err(Refusal::new(reason, self.detail(status)))
+            }
+        }
+    }
+
+    /// The guard has let in this dispatch and remembers its token. It does neither for a replayed answer, nor for an
+    /// operation that was done before, nor for a request that it lets pass only because it observes. A token that only we
+    /// remember makes the guard look as if its store had gone back.
+    pub(super) fn has_admitted(&self) -> bool {
+        let runs_now = self.outcome == Some(Outcome::Done) && self.reason.is_none();
+        runs_now && self.refusal.is_none() && self.observed.is_none()
+    }
+
+    /// The guard's own word for its refusal.
+    pub(super) fn refusal_reason(&self) -> Option<Reason> {
+        self.refusal
+    }
+
+    /// True if the answer has a report.
+    pub(super) fn is_present(&self) -> bool {
+        self.outcome.is_some() || self.refusal.is_some()
+    }
+
+    fn to_refusal(&self, word: Reason, direct: bool) -> Refusal {
+        let detail = format!("the guard refused: {}", word.word());
+        // These reasons tell the outcome of an earlier request, whoever asks.
+        match word {
+            Reason::OutcomeRecordedUnknown => {
+                let refusal = Refusal::new(Reason::OutcomeRecordedUnknown, detail);
+                return match &self.reference {
+                    Some(reference) => refusal.with_reference(reference.clone()),
+                    None => refusal,
+                };
+            }
+            // No copy of this request can have been let in: they all have the same fingerprint.
+            Reason::IdempotencyMismatch => return Refusal::new(word, detail),
+            Reason::InProgress if direct => return Refusal::new(word, detail),
+            _ => {}
+        }
+        if !direct || word == Reason::Duplicate {
+            return Refusal::new(Reason::OutcomeRefused, detail);
+        }
+        match word {
+            Reason::Stale | Reason::Floor | Reason::Expired => {
+                Refusal::new(Reason::Fenced, detail).with_retirement()
+            }
+            // The reason is about the resource and not about this tenure. A later attempt may be let in, and clients
+            // know the reason.
+            _ if word.is_guard_reason() && word.hearers() == Audience::Clients => Refusal::new(word, detail),
+            // The reason is about the token or the ticket, so this tenure will never be let in.
+            _ => Refusal::new(Reason::Guard, detail).with_retirement(),
+        }
+    }
+
+    fn detail(&self, status: StatusCode) -> String {
+        let reason = self.reason.map_or("no reason", Reason::word);
+        format!("the guard answered {} and gave as reason: {reason}", status.as_u16())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn account(outcome: &'static str, refusal: &'static str) -> GuardReport {
+        let mut headers = HeaderMap::new();
+        if !outcome.is_empty() {
+            headers.insert(FENCING_OUTCOME, HeaderValue::from_static(outcome));
+        }
+        if !refusal.is_empty() {
+            headers.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
+        }
+        GuardReport::parse(&headers)
+    }
+
+    #[track_caller]
+    fn judged(outcome: &'static str, refusal: &'static str, direct: bool) -> (Reason, bool) {
+        let refused = account(outcome, refusal).check(StatusCode::SERVICE_UNAVAILABLE, direct);
+        let refused = refused.expect_err("not answered by the upstream");
+        (refused.reason, refused.retires())
+    }
+
+    #[test]
+    fn a_refusal_is_believed_only_where_nothing_stands_between() {
+        for (word, reason, retires) in [
+            ("stale", Reason::Fenced, true),
+            ("floor", Reason::Fenced, true),
+            ("expired", Reason::Fenced, true),
+            ("busy", Reason::Busy, false),
+            ("in-doubt", Reason::InDoubt, false),
+            ("quarantine", Reason::Quarantine, false),
+            ("store", Reason::Store, false),
+            ("token-malformed", Reason::Guard, true),
+            ("token-future", Reason::Guard, true),
+            ("ticket-expired", Reason::Guard, true),
+        ] {
+            assert_eq!(judged("not-dispatched", word, true), (reason, retires), "{word}");
+            assert_eq!(judged("not-dispatched", word, false), (Reason::OutcomeRefused, true), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_duplicate_is_unknown_to_everybody() {
+        for direct in [true, false] {
+            assert_eq!(judged("unknown", "duplicate", direct), (Reason::OutcomeRefused, true));
+        }
+    }
+
+    #[test]
+    fn an_answer_of_the_upstream_passes_and_a_broken_one_is_unknown() {
+        for outcome in ["done", "replayed", "done; observe=stale", ""] {
+            assert_eq!(account(outcome, "").check(StatusCode::OK, false), Ok(()), "{outcome}");
+        }
+        for (outcome, unfinished) in [
+            ("unknown; end=unseen", true),
+            ("unknown; waited=3; end=unseen", true),
+            ("unknown; reason=outcome-unknown; end=unseen", false),
+            ("not-dispatched; end=unseen", false),
+            ("unknown", false),
+        ] {
+            let account = account(outcome, "");
+            assert_eq!(account.unfinished, unfinished, "{outcome}");
+            assert_eq!(account.check(StatusCode::GATEWAY_TIMEOUT, false).is_ok(), unfinished, "{outcome}");
+            assert!(!account.has_admitted(), "{outcome}");
+        }
+        assert_eq!(judged("unknown; reason=outcome-unknown", "", true), (Reason::OutcomeUnknown, true));
+        for status in [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND] {
+            let refused = account("", "").check(status, true).expect_err("nobody's answer");
+            assert_eq!(refused.reason, Reason::OutcomeUnknown, "{status}");
+        }
+        let connect = judged("not-dispatched; reason=upstream-connect", "", true);
+        assert_eq!(connect, (Reason::UpstreamConnect, false));
+        for (word, reason) in [
+            ("not-dispatched; reason=body-too-large", Reason::BodyTooLarge),
+            ("not-dispatched; reason=slow-request", Reason::SlowRequest),
+            ("not-dispatched; reason=client-limit", Reason::ClientLimit),
+            ("not-dispatched; reason=overloaded", Reason::Guard),
+        ] {
+            assert_eq!(judged(word, "", true), (reason, false));
+            assert_eq!(judged(word, "", false), (Reason::OutcomeUnknown, true));
+        }
+        assert_eq!(judged("not-dispatched; reason=overloaded", "", false), (Reason::OutcomeUnknown, true));
+    }
+
+    #[test]
+    fn only_a_dispatch_that_ran_now_is_known_to_have_raised_a_mark() {
+        assert!(account("done", "").has_admitted());
+        for outcome in [
+            "replayed",
+            "done; reason=already-done",
+            "done; observe=token-future",
+            "unknown",
+            "not-dispatched",
+            "",
+        ] {
+            assert!(!account(outcome, "").has_admitted(), "{outcome}");
+        }
+        assert!(!account("done", "stale").has_admitted());
+    }
+
+    #[test]
+    fn what_was_recorded_is_told_with_its_reference() {
+        let account = account("unknown; reason=outcome-unknown; ref=0123456789abcdef", "outcome-unknown");
+        let refused = account.check(StatusCode::CONFLICT, false).expect_err("recorded as unknown");
+        assert_eq!(refused.reason, Reason::OutcomeRecordedUnknown);
+        assert_eq!(refused.reference(), Some("0123456789abcdef"));
+    }
+}

@@ -1,0 +1,131 @@
+//! How far an exchange without an answer got. The write gate knows what was written; the HTTP library does not.
+
+use fencegate_http::{
+    body::Body,
+    connection_state::{Exchange, RequestBodyState},
+    upstream::{
+        checkout::Checkout,
+        client_connection::SendRequestError,
+        gate::{Gate, ShutReason},
+        pool::ConnectError,
+    },
+};
+use fencegate_policies::retry::{self, BytesSent, FailureKind, RetryDecision};
+use hyper::Request;
+
+use super::retry::RetryCopy;
+use crate::{
+    metrics::WorkerMetrics,
+    refusal::{Reason, Refusal},
+};
+
+/// An attempt that got no answer.
+pub(super) enum AttemptError {
+    /// The request can be sent again: not one byte was written, or it is safe to repeat. `reused`: the connection had
+    /// carried other requests before.
+    Retry {
+        back: Box<Request<Body>>,
+        reused: bool,
+    },
+    Refused(Refusal),
+}
+
+/// What one attempt leaves for the next.
+pub(super) struct SendAttempt<'a> {
+    /// A body that is sent while the client still uploads it.
+    pub(super) upload: Option<&'a Exchange>,
+    /// A copy of the request, if it may be sent twice.
+    pub(super) spare: Option<RetryCopy>,
+}
+
+/// The exchange broke before its answer.
+pub(super) fn classify_failure(
+    failed: SendRequestError,
+    lend: &mut Checkout,
+    SendAttempt { upload, spare }: SendAttempt<'_>,
+    metrics: &WorkerMetrics,
+) -> AttemptError {
+    // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
+    lend.gate().shut(if failed.why.is_parse() { ShutReason::Cut } else { ShutReason::Abandoned });
+    let silent = lend.pooled().has_died_silently();
+    let sent = match lend.gate().written_bytes() {
+        0 => BytesSent::Nothing,
+        _ if silent && spare.is_some() => BytesSent::Harmless,
+        _ => BytesSent::Something,
+    };
+    let cause = if lend.gate().is_permission_lost() { FailureKind::ProofLost } else { FailureKind::Closed };
+    let detail = format!("{}: {}", lend.endpoint(), failed.why);
+    if let Some(reason) = client_failure(upload, sent) {
+        return AttemptError::Refused(Refusal::new(reason, detail));
+    }
+    if upload.is_some_and(|upload| upload.body_state() == RequestBodyState::Overdue) {
+        metrics.record_upstream_error(&lend.upstream().name, "timeout");
+        lend.record_failure();
+        return AttemptError::Refused(abandoned_refusal(lend.gate(), Reason::OutcomeLate, detail));
+    }
+    metrics.record_upstream_error(
+        &lend.upstream().name,
+        if sent == BytesSent::Nothing { "unsent" } else { "broken" },
+    );
+    let reused = lend.pooled().reused;
+    if cause == FailureKind::Closed && !(reused && sent != BytesSent::Something) {
+        lend.record_failure();
+    }
+    // The library gives a request back only if it has not begun to send it. Otherwise its body would go on in the
+    // middle.
+    let back = match sent {
+        BytesSent::Harmless => spare.and_then(RetryCopy::into_request),
+        BytesSent::Nothing | BytesSent::Something => failed.request.filter(|_| is_untouched(upload)),
+    };
+    match (retry::decide_retry(cause, sent), sent, back) {
+        (RetryDecision::FreshConnection | RetryDecision::NextEndpoint, _, Some(back)) => {
+            AttemptError::Retry { back, reused }
+        }
+        (_, BytesSent::Something | BytesSent::Harmless, _) => {
+            AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, detail))
+        }
+        (_, BytesSent::Nothing, _) if cause == FailureKind::ProofLost => {
+            AttemptError::Refused(Refusal::new(Reason::Suspended, detail))
+        }
+        (_, BytesSent::Nothing, _) => AttemptError::Refused(Refusal::new(Reason::UpstreamConnect, detail)),
+    }
+}
+
+/// The reason, if the client's body broke off or was late. A slow client must not look like a sick endpoint.
+fn client_failure(upload: Option<&Exchange>, sent: BytesSent) -> Option<Reason> {
+    let upload = upload?;
+    match (upload.body_state(), sent) {
+        (RequestBodyState::Broken, BytesSent::Nothing) => Some(Reason::Malformed),
+        (RequestBodyState::Broken, BytesSent::Something) => Some(Reason::BodyBroken),
+        // The body was here, and the upstream was too slow to read it.
+        (RequestBodyState::Overdue, _) if !upload.stalled.get() => None,
+        (RequestBodyState::Overdue, BytesSent::Nothing) => Some(Reason::SlowRequest),
+        (RequestBodyState::Overdue, BytesSent::Something) => Some(Reason::OutcomeLate),
+        _ => None,
+    }
+}
+
+/// Nothing of the body was read for this attempt, so the next attempt can have it.
+fn is_untouched(upload: Option<&Exchange>) -> bool {
+    upload.is_none_or(|upload| {
+        matches!(upload.body_state(), RequestBodyState::Untouched | RequestBodyState::HeldBack)
+    })
+}
+
+/// A refusal before an answer. What was written decides whether the outcome is known.
+pub(super) fn abandoned_refusal(gate: &Gate, reason: Reason, detail: String) -> Refusal {
+    gate.shut(ShutReason::Cut);
+    match gate.written_bytes() {
+        0 if reason == Reason::OutcomeUnknown => Refusal::new(Reason::Suspended, detail),
+        0 => Refusal::new(Reason::UpstreamConnect, format!("not a byte could be written; {detail}")),
+        _ => Refusal::new(reason, detail),
+    }
+}
+
+/// The label of a metric.
+pub(super) fn not_connected_kind(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::LimitReached => "full",
+        ConnectError::Io { .. } | ConnectError::Distrusted { .. } | ConnectError::Exhausted => "connect",
+    }
+}

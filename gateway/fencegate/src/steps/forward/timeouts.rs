@@ -1,0 +1,186 @@
+//! How long the gateway waits for an answer, and how long the body of a request may take.
+
+use std::{rc::Rc, time::Duration};
+
+use fencegate_policies::plan::FencingLevel;
+use fencegate_process::clock::{SendPermission, SharedClock};
+use tokio::time::{Instant, sleep_until};
+
+use fencegate_http::{
+    body::Body,
+    connection_state::{Exchange, RequestBodyState},
+    upstream::connection::SendProgress,
+};
+
+/// The time limits of one attempt.
+pub(super) struct AttemptTimeouts {
+    /// A body that is sent while the client still uploads it.
+    pub(super) upload: Option<Rc<Exchange>>,
+    /// A fenced request: if its body is here in full, it must be answered soon after its dispatch.
+    pub(super) fenced: bool,
+    /// When the whole body must have been sent. The body checks this as well, but only when it is asked for more, and
+    /// an upstream that takes nothing does not ask.
+    by: Option<Instant>,
+}
+
+/// Who was too slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TimeoutKind {
+    /// The upstream, with its answer.
+    Response,
+    /// The upstream, with reading the body.
+    UpstreamRead,
+    /// The client, with sending the body.
+    ClientUpload,
+}
+
+impl AttemptTimeouts {
+    pub(super) fn new(body: &Body, fenced: bool) -> Self {
+        Self { upload: body.upload(), fenced, by: body.deadline() }
+    }
+
+    /// Returns when a limit has passed. A streamed upload may be long: the limit counts from its last sent byte, and
+    /// pauses while the client is waited for, which the body itself limits. But a slow upstream must not hold a key
+    /// for as long as it likes. So of an upload with a deadline the last byte counts as sent at the deadline.
+    pub(super) async fn wait_elapsed(&self, progress: SendProgress, limit: Duration) -> TimeoutKind {
+        let mut last = Instant::now();
+        loop {
+            let answer_due = last + limit;
+            sleep_until(self.end(limit).map_or(answer_due, |end| end.min(answer_due))).await;
+            let now = Instant::now();
+            if self.end(limit).is_some_and(|end| end <= now) {
+                return self.timeout_kind();
+            }
+            let moved = match self.upload.as_ref().map(|upload| upload.body_state()) {
+                Some(RequestBodyState::Awaited) => now,
+                Some(RequestBodyState::Receiving(then)) => then.max(progress.last_write()),
+                _ => progress.last_write(),
+            };
+            let moved = moved.max(last);
+            if answer_due <= now && (moved == last || (self.fenced && self.upload.is_none())) {
+                return TimeoutKind::Response;
+            }
+            last = moved;
+        }
+    }
+
+    /// The latest time for the answer.
+    fn end(&self, limit: Duration) -> Option<Instant> {
+        self.by.map(|by| if self.is_going_up() { by } else { by + limit })
+    }
+
+    /// Who is waited for at the deadline of the upload.
+    fn timeout_kind(&self) -> TimeoutKind {
+        match &self.upload {
+            Some(upload) if upload.stalled.get() || upload.body_state() == RequestBodyState::Awaited => {
+                upload.stalled.set(true);
+                TimeoutKind::ClientUpload
+            }
+            Some(_) if self.is_going_up() => TimeoutKind::UpstreamRead,
+            _ => TimeoutKind::Response,
+        }
+    }
+
+    fn is_going_up(&self) -> bool {
+        self.upload.as_ref().is_some_and(|upload| upload.body_state() != RequestBodyState::Complete)
+    }
+
+    /// Returns when the proof of the hold has ended and that matters, see [`wait_lock_lost`]. The rest of an upload
+    /// is then never sent.
+    pub(super) async fn wait_unproven(
+        &self,
+        evidence: Option<&dyn SendPermission>,
+        level: FencingLevel,
+        clock: &SharedClock,
+    ) {
+        if let (Some(evidence), true) = (evidence, self.is_going_up()) {
+            evidence.wait_expired(clock).await;
+            if self.is_going_up() {
+                return;
+            }
+        }
+        wait_lock_lost(evidence, level, clock).await;
+    }
+}
+
+/// Returns when the lock may be lost and the upstream would not notice. An upstream that compares tokens is waited
+/// for once the request was written in full: its answer is correct in any case.
+pub async fn wait_lock_lost(evidence: Option<&dyn SendPermission>, level: FencingLevel, clock: &SharedClock) {
+    match (evidence, level) {
+        // The next holder waits for the delay, or not at all, and then assumes that this request is over.
+        (Some(evidence), FencingLevel::None | FencingLevel::Delay(_)) => evidence.wait_expired(clock).await,
+        (None, _) | (_, FencingLevel::Guard | FencingLevel::Upstream) => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::{
+        io::{AsyncWriteExt, duplex},
+        time::sleep,
+    };
+
+    use super::*;
+    use fencegate_http::{
+        connection_state::ConnectionState,
+        upstream::gate::{Gate, Gated},
+    };
+    use fencegate_process::clock::ManualClock;
+
+    const LIMIT: Duration = Duration::from_millis(300);
+    const UPLOAD: Duration = Duration::from_millis(900);
+
+    /// How long the gateway waits for an upload, and who was late. `coming` gives the state of the upload over time.
+    /// The upstream reads a byte now and then, for ever.
+    async fn waits(coming: impl Fn(Duration) -> RequestBodyState) -> (Duration, TimeoutKind) {
+        let began = Instant::now();
+        let (upload, _answering) = ConnectionState::new_http2().begin();
+        let patience =
+            AttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
+        let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
+        let (near, _far) = duplex(1024);
+        let mut upstream = Gated::new(near, gate.clone());
+        let trickle = async {
+            loop {
+                upstream.write_all(b"x").await.expect("open");
+                upload.set_body_state(coming(began.elapsed()));
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            // Also on a busy machine the upstream must get its byte first.
+            biased;
+            () = trickle => unreachable!("it has no end"),
+            late = patience.wait_elapsed(SendProgress::Bytes(gate), LIMIT) => (began.elapsed(), late),
+            () = sleep(Duration::from_secs(10)) => panic!("it is waited for as long as the upstream likes"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_goes_up_slowly_ends_in_time_and_is_laid_to_who_was_waited_for() {
+        let began = Instant::now();
+        let (taking, late) = waits(|_| RequestBodyState::Receiving(began)).await;
+        assert!(taking >= UPLOAD && late == TimeoutKind::UpstreamRead, "{late:?} after {taking:?}");
+        let (sending, late) = waits(|_| RequestBodyState::Awaited).await;
+        assert!(sending >= UPLOAD && late == TimeoutKind::ClientUpload, "{late:?} after {sending:?}");
+    }
+
+    #[tokio::test]
+    async fn what_lies_in_our_own_buffers_does_not_hold_the_key_for_as_long_as_the_upstream_likes() {
+        let over_at = |time| {
+            move |now| {
+                if now < Duration::from_millis(time) {
+                    RequestBodyState::Awaited
+                } else {
+                    RequestBodyState::Complete
+                }
+            }
+        };
+        for time in [0, 700] {
+            let (waited, late) = waits(over_at(time)).await;
+            assert!(waited >= UPLOAD + LIMIT && late == TimeoutKind::Response, "{late:?} after {waited:?}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Makes the tunnel after an answer that switches protocols.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_http::{
+    body::{Body, Reply, hop_by_hop},
+    upgrade::UpgradedIo,
+    upstream::{
+        checkout::Checkout,
+        tunnel::{Tunnel, TunnelTimeouts},
+    },
+};
+use fencegate_policies::plan::Plan;
+use fencegate_process::clock::{SendPermission, SharedClock};
+use hyper::{Response, body::Incoming};
+use tokio::sync::oneshot;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{metrics::WorkerMetrics, request_context::RequestContext, steps::upgrade::RequestedUpgrade};
+
+/// A tunnel without a lock ends only when it is idle.
+const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The protocol that an upstream was asked for, and the source of its stream.
+pub(super) struct PendingUpgrade {
+    pub(super) asked: RequestedUpgrade,
+    pub(super) stream: oneshot::Receiver<UpgradedIo>,
+}
+
+/// The surroundings of a tunnel.
+pub(super) struct TunnelContext<'a> {
+    pub(super) clock: &'a SharedClock,
+    pub(super) metrics: &'a WorkerMetrics,
+    /// The tunnels of unfenced requests.
+    pub(super) running: &'a TaskTracker,
+    pub(super) drain: &'a CancellationToken,
+}
+
+impl PendingUpgrade {
+    /// Makes the tunnel. Under a dispatch, whoever keeps the key runs it.
+    pub(super) fn tunnel(
+        self,
+        around: &TunnelContext<'_>,
+        answer: Response<Incoming>,
+        (lend, permission): (Checkout, Option<Arc<dyn SendPermission>>),
+        (plan, notes): (&Plan, &RequestContext),
+    ) -> Reply {
+        let bounds = TunnelTimeouts {
+            idle: lend.upstream().tunnel_idle,
+            farewell: lend.upstream().response_timeout,
+            drain: plan.listener.timeouts.drain / 2,
+        };
+        let (mut head, _) = answer.into_parts();
+        hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
+        self.asked.grant(&mut head.headers);
+        let metrics = around.metrics;
+        let route = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
+        let fenced = permission.is_some();
+        let (taker, client) = oneshot::channel();
+        let body = Body::for_upgrade(taker);
+        let tunnel = Tunnel {
+            client,
+            upstream: self.stream,
+            lend,
+            permission,
+            clock: around.clock.clone(),
+            bounds,
+            drain: around.drain.clone(),
+            counts: Box::new((
+                notes.permit.get().cloned(),
+                route.track_tunnel(),
+                notes.unlocked.borrow().clone(),
+            )),
+        };
+        if fenced {
+            return Response::from_parts(head, body.with_upgrade_handler(tunnel));
+        }
+        around.running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
+        Response::from_parts(head, body)
+    }
+}

@@ -1,0 +1,223 @@
+//! Sends spans to a collector (OTLP, `http/protobuf`) in batches, from a thread of its own. Requests never wait for
+//! it: spans that find no room, or that the collector refuses, are counted and lost. Nothing is sent twice.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError, mpsc as wait},
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fencegate_policies::plan::TraceExport;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    Request, StatusCode,
+    client::conn::http1::{self, SendRequest},
+    header::{CONTENT_TYPE, HOST},
+};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
+    common::v1::InstrumentationScope,
+    resource::v1::Resource,
+    trace::v1::{ResourceSpans, ScopeSpans, Span},
+};
+use prometheus::IntCounter;
+use prost::Message;
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tracing::{info, warn};
+
+use super::{
+    record::RequestRecord,
+    spans::{spans_for, string_attribute},
+};
+
+/// Takes spans from any thread. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct SpanExporter {
+    queue: mpsc::Sender<RequestSpans>,
+    lost: IntCounter,
+    /// Disconnected when the thread has ended.
+    ended: Arc<Mutex<wait::Receiver<()>>>,
+}
+
+/// The same exporter, with the settings of one plan.
+#[derive(Debug)]
+pub(super) struct PlanSpanExporter {
+    exporter: SpanExporter,
+    to: Arc<TraceExport>,
+}
+
+/// All of one request.
+#[derive(Debug)]
+struct RequestSpans {
+    to: Arc<TraceExport>,
+    spans: Vec<Span>,
+}
+
+/// Requests that wait for the collector.
+const WAITING: usize = 4096;
+/// How many requests are sent at once.
+const BATCH: usize = 256;
+/// How long a batch waits for more of them.
+const GATHERING: Duration = Duration::from_millis(500);
+/// For connecting, sending and the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the last batches may take when the process ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// The most bytes of an answer; a collector answers with a few words.
+const LONGEST_ANSWER: usize = 64 << 10;
+
+impl SpanExporter {
+    /// # Errors
+    /// The machine has no thread for it.
+    pub(super) fn start(lost: IntCounter) -> io::Result<Self> {
+        let (queue, told) = mpsc::channel(WAITING);
+        let (alive, ended) = wait::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let counter = lost.clone();
+        thread::Builder::new().name("spans".into()).spawn(move || {
+            let _alive = alive;
+            runtime.block_on(send_all(told, &counter));
+        })?;
+        Ok(Self { queue, lost, ended: Arc::new(Mutex::new(ended)) })
+    }
+
+    pub(super) fn for_traces(&self, traces: &Arc<TraceExport>) -> PlanSpanExporter {
+        PlanSpanExporter { exporter: self.clone(), to: traces.clone() }
+    }
+
+    pub(super) fn finish(self) {
+        let Self { queue, ended, .. } = self;
+        drop(queue);
+        let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // An error means in any case that nothing is left to wait for: the thread has ended, or its collector is too
+        // slow.
+        ended.recv_timeout(FAREWELL).ok();
+    }
+}
+
+impl PlanSpanExporter {
+    pub(super) fn report(&self, exchange: &RequestRecord) {
+        let spans = spans_for(exchange);
+        if spans.is_empty() {
+            return;
+        }
+        if let Err(full) = self.exporter.queue.try_send(RequestSpans { to: self.to.clone(), spans }) {
+            self.exporter.lost.inc_by(full.into_inner().spans.len() as u64);
+        }
+    }
+}
+
+/// Sends all reports. Ends after the last sender has gone.
+async fn send_all(mut told: mpsc::Receiver<RequestSpans>, lost: &IntCounter) {
+    let mut line = CollectorConnection::default();
+    let mut batch = Vec::new();
+    while told.recv_many(&mut batch, BATCH).await > 0 {
+        let more = async { while batch.len() < BATCH && told.recv_many(&mut batch, 1).await > 0 {} };
+        timeout(GATHERING, more).await.ok();
+        // Only after a reload some reports go to another collector.
+        for same in batch.chunk_by(|one, next| one.to == next.to) {
+            lost.inc_by(line.send(same).await);
+        }
+        batch.clear();
+    }
+}
+
+/// The connection to the collector, and whether the last batch was taken.
+#[derive(Default)]
+struct CollectorConnection {
+    connection: Option<(String, SendRequest<Full<Bytes>>)>,
+    fails: bool,
+}
+
+/// Why a batch was not taken.
+#[derive(Debug, thiserror::Error)]
+enum ExportError {
+    #[error("connect")]
+    Connect(#[from] io::Error),
+    #[error("the connection broke")]
+    Broken(#[from] hyper::Error),
+    #[error("it answered {0}")]
+    Refused(StatusCode),
+    #[error("its answer cannot be read")]
+    Unreadable,
+}
+
+impl CollectorConnection {
+    /// How many spans were lost.
+    async fn send(&mut self, batch: &[RequestSpans]) -> u64 {
+        let Some(to) = batch.first().map(|told| told.to.clone()) else { return 0 };
+        let count = batch.iter().map(|told| told.spans.len() as u64).sum();
+        let sent = timeout(PATIENCE, self.exchange(&to, encode_batch(&to, batch))).await;
+        let (lost, why) = match sent {
+            Ok(Ok(rejected)) => (rejected, None),
+            Ok(Err(why)) => (count, Some(why.to_string())),
+            Err(_elapsed) => (count, Some(format!("no answer within {PATIENCE:?}"))),
+        };
+        // Logged when it changes: a collector that is away fails for every batch.
+        match (&why, self.fails) {
+            (Some(why), false) => warn!(collector = to.collector, why, "spans.not_taken"),
+            (None, true) => info!(collector = to.collector, "spans.taken_again"),
+            _ => {}
+        }
+        self.fails = why.is_some();
+        lost
+    }
+
+    /// How many spans the collector did not want.
+    ///
+    /// # Cancellation
+    /// The connection is closed: a late answer would be taken for the answer to the next batch.
+    async fn exchange(&mut self, to: &TraceExport, batch: Bytes) -> Result<u64, ExportError> {
+        let known = self.connection.take().filter(|(name, line)| *name == to.collector && !line.is_closed());
+        let mut line = match known {
+            Some((_, line)) => line,
+            None => connect(&to.collector).await?,
+        };
+        let request = Request::post("/v1/traces")
+            .header(HOST, &to.collector)
+            .header(CONTENT_TYPE, "application/x-protobuf")
+            .body(Full::new(batch))
+            .expect("the plan holds an authority");
+        line.ready().await?;
+        let (head, body) = line.send_request(request).await?.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|_| ExportError::Unreadable)?;
+        self.connection = Some((to.collector.clone(), line));
+        if !head.status.is_success() {
+            return Err(ExportError::Refused(head.status));
+        }
+        // An answer that cannot be read still means that the collector has taken the spans.
+        let answer = ExportTraceServiceResponse::decode(body.to_bytes()).unwrap_or_default();
+        let rejected = answer.partial_success.map_or(0, |partly| partly.rejected_spans);
+        Ok(u64::try_from(rejected).unwrap_or_default())
+    }
+}
+
+async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, ExportError> {
+    let stream = TcpStream::connect(collector).await?;
+    let (line, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // The connection task ends when its other half is dropped. Errors reach whoever waits for an answer.
+    tokio::spawn(connection);
+    Ok(line)
+}
+
+fn encode_batch(to: &TraceExport, batch: &[RequestSpans]) -> Bytes {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let scope = InstrumentationScope {
+        name: "fencegate".to_owned(),
+        version: VERSION.to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let spans = batch.iter().flat_map(|told| told.spans.iter().cloned()).collect();
+    let attributes = [
+        string_attribute("service.name", Some(&to.service_name)),
+        string_attribute("service.version", Some(VERSION)),
+    ];
+    let resource = Resource { attributes: attributes.into_iter().flatten().collect(), ..Resource::default() };
+    let spans = ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() };
+    let spans =
+        ResourceSpans { resource: Some(resource), scope_spans: vec![spans], ..ResourceSpans::default() };
+    ExportTraceServiceRequest { resource_spans: vec![spans] }.encode_to_vec().into()
+}

@@ -1,0 +1,206 @@
+//! Ends the service during writes, starts it again, and checks its marks and effects.
+
+use std::{
+    cell::Cell,
+    io,
+    process::{Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use super::race::require_accepted;
+use crate::verify::{
+    case_result::{CaseError, StepRecord},
+    context::{RequestKind, RequestSpec, TestContext, TestKeys},
+    effects::{EffectChange, Reading},
+    sent_request::{RequestOutcome, SentRequest},
+    token_headers::{ComparedField, TokenHeaders, epoch},
+};
+
+/// The time limit for the command, and again for the service to listen.
+const RESTART_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long the old process gets to stop listening after the command.
+const WRITE_TIME: Duration = Duration::from_millis(200);
+/// How many keys are written while the service ends.
+const KEYS: usize = 8;
+
+/// A key that was written until the service ended.
+struct WrittenKey {
+    keys: TestKeys,
+    before: Option<Reading>,
+    /// Writes that were answered 2xx; their epochs are 16, 32 and so on.
+    done: u64,
+    /// The first that was not.
+    cut: Option<SentRequest>,
+}
+
+/// Runs the command, and waits until every instance can be reached.
+pub(super) async fn run_restart(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
+    let Some(command) = &scene.service.restart else {
+        unreachable!("cases that need it are skipped without")
+    };
+    match shell(command).await {
+        Ok(Some(status)) if status.success() => {}
+        Ok(Some(status)) => return CaseError::undecided(format!("`{command}` failed: {status}")),
+        Ok(None) => {
+            return CaseError::undecided(format!("`{command}` takes longer than {RESTART_TIMEOUT:?}"));
+        }
+        Err(error) => return CaseError::undecided(format!("`sh -c '{command}'` cannot be started: {error}")),
+    }
+    log.push(StepRecord { sent: command.clone(), came: "done".into(), effect: None });
+    sleep(WRITE_TIME).await;
+    let deadline = Instant::now() + RESTART_TIMEOUT;
+    for instance in &scene.service.instances {
+        while let Err(error) = instance.open().await {
+            if Instant::now() > deadline {
+                return CaseError::undecided(format!(
+                    "{} {error}, {RESTART_TIMEOUT:?} after the restart",
+                    instance.url
+                ));
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    Ok(())
+}
+
+/// The status of the command; `None` if it took too long and was killed.
+async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = shell.spawn()?;
+    let deadline = Instant::now() + RESTART_TIMEOUT;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+pub(super) async fn run_crash_mid_write(
+    scene: &TestContext<'_>,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    let over = Cell::new(false);
+    let mut work = Vec::new();
+    for _ in 0..KEYS {
+        let keys = scene.fresh_keys();
+        require_accepted(scene.write(&keys, epoch(8)).await, log)?;
+        // All readings are done before the crash, because a reading that breaks off shows nothing.
+        let before = scene.read_effects(&keys).await?;
+        work.push(write_until_cut(scene, keys, before, &over));
+    }
+    let crash = async {
+        sleep((scene.pace * 5).min(Duration::from_secs(5))).await;
+        let restarted = run_restart(scene, log).await;
+        over.set(true);
+        restarted
+    };
+    let (work, crash) = tokio::join!(join_all(work), crash);
+    crash?;
+    let mut open = 0;
+    for worked in work {
+        open += usize::from(worked.cut.as_ref().is_some_and(|shot| shot.came.may_have_been_done()));
+        log.push(worked.event());
+        check_remaining(scene, &worked, log).await?;
+    }
+    match open {
+        0 => CaseError::undecided(
+            "no write was cut off: name one that takes longer with `--slow-request`, or end it harder",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Writes again and again until a write is not answered, or until the restart is over.
+async fn write_until_cut(
+    scene: &TestContext<'_>,
+    keys: TestKeys,
+    before: Option<Reading>,
+    over: &Cell<bool>,
+) -> WrittenKey {
+    let mut worked = WrittenKey { keys, before, done: 0, cut: None };
+    while !over.get() {
+        let stamp = TokenHeaders::Whole(epoch(16 * (worked.done + 1)));
+        let aim = RequestSpec { ask: RequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
+        let shot = scene.send(aim).await;
+        if !matches!(shot.came, RequestOutcome::Accepted(_)) {
+            worked.cut = Some(shot);
+            break;
+        }
+        worked.done += 1;
+    }
+    worked
+}
+
+/// Checks the effects and the mark of one key after the crash.
+async fn check_remaining(
+    scene: &TestContext<'_>,
+    worked: &WrittenKey,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    let WrittenKey { keys, done, .. } = worked;
+    if *done == 0 {
+        return Ok(());
+    }
+    let last = scene.write(keys, epoch(16 * done - 1)).await;
+    log.push(last.event(None));
+    if matches!(last.came, RequestOutcome::Accepted(_)) {
+        return CaseError::failed(format!(
+            "`{}` was let in after the crash, and was stale before it",
+            last.sent
+        ));
+    }
+    let now = scene.read_effects(keys).await?;
+    let Some(EffectChange::Effects(effects)) = scene.change(worked.before.as_ref(), now.as_ref()) else {
+        return Ok(());
+    };
+    let more = effects - i128::from(*done);
+    let silent = worked.cut.as_ref().is_some_and(|shot| shot.came.may_have_been_done());
+    if more < 0 || more > i128::from(silent) {
+        return CaseError::failed(format!(
+            "{done} writes were answered 2xx before the crash, and after it there was {}",
+            EffectChange::Effects(effects)
+        ));
+    }
+    if !silent {
+        return Ok(());
+    }
+    // Compared by number, the same token is not older.
+    let mark = epoch(16 * (done + 1));
+    let (probe, expected) = match (scene.service.fields.form, more) {
+        (ComparedField::Number, 1) => (epoch(mark.epoch - 1), RequestOutcome::Stale),
+        (_, 1) => (mark, RequestOutcome::Stale),
+        _ => (mark, RequestOutcome::Accepted(200)),
+    };
+    let shot = scene.write(keys, probe).await;
+    log.push(shot.event(None));
+    match (&shot.came, expected) {
+        (RequestOutcome::Accepted(_), RequestOutcome::Stale) => CaseError::failed(format!(
+            "`{}` was let in, and what the crash had cut off had its effect: the mark was lost",
+            shot.sent
+        )),
+        (RequestOutcome::Stale, RequestOutcome::Accepted(_)) => CaseError::failed(format!(
+            "`{}` was refused, and what the crash had cut off had no effect: its mark is all that was left of it",
+            shot.sent
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl WrittenKey {
+    fn event(&self) -> StepRecord {
+        let cut =
+            self.cut.as_ref().map_or_else(|| "none was cut off".to_owned(), |shot| shot.came.to_string());
+        let sent = format!("writes to {} until the service was gone", self.keys.key);
+        StepRecord { sent, came: format!("{} were let in, then {cut}", self.done), effect: None }
+    }
+}

@@ -1,0 +1,337 @@
+//! Sends a list of requests one after another, and judges each by its answer and its effect.
+
+use std::collections::HashMap;
+
+use tokio::time::sleep;
+
+use super::crash;
+use crate::verify::{
+    case_result::{CaseError, StepRecord},
+    context::{RequestKind, RequestSpec, TestContext, TestKeys},
+    effects::{EffectChange, Reading},
+    sent_request::{RequestOutcome, SentRequest},
+    service::Probe,
+    step::{Expectation, InstanceChoice, KeySelector, Step, StepKind},
+    token_headers::ComparedField,
+};
+
+/// The keys of one case, and the last reading of each.
+struct CaseState<'a, 's> {
+    scene: &'a TestContext<'s>,
+    names: Vec<(String, String)>,
+    seen: HashMap<String, Reading>,
+}
+
+/// How many keys a case may name.
+const KEYS: usize = 8;
+
+/// Whether the requests of a case have operations of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OperationNaming {
+    /// All but a repeat.
+    Own,
+    One,
+}
+
+pub(super) async fn run_steps(
+    scene: &TestContext<'_>,
+    steps: &[Step],
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    run(scene, steps, OperationNaming::Own, log).await
+}
+
+pub(super) async fn about_one_operation(
+    scene: &TestContext<'_>,
+    steps: &[Step],
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    run(scene, steps, OperationNaming::One, log).await
+}
+
+async fn run(
+    scene: &TestContext<'_>,
+    steps: &[Step],
+    operations: OperationNaming,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    let mut cast = CaseState::new(scene);
+    let mut operation = String::new();
+    for (number, step) in steps.iter().enumerate() {
+        match step.act {
+            StepKind::Crash => {
+                crash::run_restart(scene, log).await?;
+                continue;
+            }
+            StepKind::Wait => {
+                sleep(scene.service.remember.unwrap_or_default()).await;
+                continue;
+            }
+            StepKind::Write
+            | StepKind::Repeat
+            | StepKind::WriteOther
+            | StepKind::Read
+            | StepKind::Question => {}
+        }
+        let is_same = step.act == StepKind::Repeat || operations == OperationNaming::One;
+        if operation.is_empty() || !is_same {
+            operation = format!("op-{}-{number}", cast.names[0].0);
+        }
+        let keys = cast.keys(step.who);
+        let before = cast.read_before(&keys).await?;
+        let at = match step.at {
+            InstanceChoice::First => 0,
+            InstanceChoice::Second => 1,
+        };
+        let ask = match step.act {
+            StepKind::Read => RequestKind::Read,
+            StepKind::WriteOther => RequestKind::WriteOther,
+            _ => RequestKind::Write,
+        };
+        let aim = RequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
+        let shot = match step.act {
+            StepKind::Question => scene.ask_outcome(&operation, step.stamp, at).await,
+            _ => scene.send(aim).await,
+        };
+        let after = scene.read_effects(&keys).await?;
+        let change = scene.change(before.as_ref(), after.as_ref());
+        log.push(shot.event(change.as_ref()));
+        let expect = step.expect.resolve(scene.service.fields.form);
+        let lets_in = matches!(expect, Expectation::Accepted | Expectation::Ready);
+        // It is not known how a request of another kind changes the reading, if it does.
+        let told =
+            change.filter(|_| step.act != StepKind::Read && !(step.act == StepKind::WriteOther && lets_in));
+        match expect {
+            Expectation::Done | Expectation::NotDone => {
+                check_answer(&shot, expect, told, scene.service.probe.as_ref())?
+            }
+            _ => check_response(&shot, expect, told)?,
+        }
+        if let Some(after) = after {
+            cast.seen.insert(keys.key.clone(), after);
+        }
+        if !lets_in {
+            cast.check_untouched(&keys).await?;
+        }
+    }
+    Ok(())
+}
+
+impl<'a, 's> CaseState<'a, 's> {
+    fn new(scene: &'a TestContext<'s>) -> Self {
+        let names = (0..KEYS).map(|_| scene.fresh_keys()).map(|keys| (keys.key, keys.other)).collect();
+        Self { scene, names, seen: HashMap::new() }
+    }
+
+    fn keys(&self, who: KeySelector) -> TestKeys {
+        match who {
+            KeySelector::One(key) => {
+                let (key, other) = self.names[key].clone();
+                self.scene.keys_for(key, other)
+            }
+            KeySelector::Both(key, other) => {
+                self.scene.keys_for_both(self.names[key].0.clone(), self.names[other].0.clone())
+            }
+        }
+    }
+
+    /// The last reading. Compared with it, an effect that came late shows at the next step.
+    async fn read_before(&self, keys: &TestKeys) -> Result<Option<Reading>, CaseError> {
+        match self.seen.get(&keys.key) {
+            Some(seen) => Ok(Some(seen.clone())),
+            None => self.scene.read_effects(keys).await,
+        }
+    }
+
+    /// Checks that a refused request left its second key unchanged, if that was read before.
+    async fn check_untouched(&self, keys: &TestKeys) -> Result<(), CaseError> {
+        let Some(before) = self.seen.get(&keys.other) else { return Ok(()) };
+        let swapped = self.scene.keys_for_both(keys.other.clone(), keys.key.clone());
+        let after = self.scene.read_effects(&swapped).await?;
+        match self.scene.change(Some(before), after.as_ref()) {
+            Some(change) if change != EffectChange::Effects(0) => {
+                CaseError::failed(format!("it was refused, and its second key has had {change} all the same"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Expectation {
+    fn resolve(self, form: ComparedField) -> Self {
+        match (self, form) {
+            (Self::SameTenure, ComparedField::Token) => Self::Stale,
+            (Self::SameTenure, ComparedField::Number) => Self::Accepted,
+            (other, _) => other,
+        }
+    }
+}
+
+/// Judges the answer first, then the effect.
+pub(super) fn check_response(
+    shot: &SentRequest,
+    expect: Expectation,
+    change: Option<EffectChange>,
+) -> Result<(), CaseError> {
+    let (sent, came) = (&shot.sent, &shot.came);
+    // A server that hangs up on malformed input has refused it, if the readings show no effect.
+    let untouched = expect == Expectation::Refused && change == Some(EffectChange::Effects(0));
+    if matches!(came, RequestOutcome::Disconnected(_)) && untouched {
+        return Ok(());
+    }
+    if matches!(
+        came,
+        RequestOutcome::TimedOut(_) | RequestOutcome::Disconnected(_) | RequestOutcome::Unreachable(_)
+    ) {
+        return CaseError::undecided(format!("`{sent}` got {came}"));
+    }
+    let wanted = match expect {
+        Expectation::Ready | Expectation::Accepted => return check_accepted(shot, expect, change),
+        Expectation::Stale => *came == RequestOutcome::Stale,
+        Expectation::NotAgain
+            if matches!(came, RequestOutcome::Accepted(_)) && change == Some(EffectChange::Effects(0)) =>
+        {
+            true
+        }
+        Expectation::NotAgain => *came == RequestOutcome::Stale,
+        Expectation::Expired => *came == RequestOutcome::Expired,
+        Expectation::Refused => {
+            matches!(came, RequestOutcome::Stale | RequestOutcome::Expired | RequestOutcome::Refused(..))
+        }
+        Expectation::SameTenure => unreachable!("one of two others, by what is compared"),
+        Expectation::Done | Expectation::NotDone => {
+            unreachable!("what a question is answered is judged elsewhere")
+        }
+    };
+    let had = change.filter(|change| *change != EffectChange::Effects(0));
+    match (wanted, had) {
+        (true, None) => Ok(()),
+        (true, Some(change)) => {
+            CaseError::failed(format!("`{sent}` was refused with {came}, and had {change} all the same"))
+        }
+        (false, had) => {
+            let effect = had.map(|change| format!(", and had {change}")).unwrap_or_default();
+            let right = match (expect, came) {
+                (Expectation::Refused, _) => "a refusal with 4xx",
+                (Expectation::Expired, _) => "412 with `Fencing-Refusal: expired`",
+                (_, RequestOutcome::Refused(..)) => {
+                    "412 with `Fencing-Refusal: stale`: nothing was done, and the client is not \
+                                           told that it has to begin anew"
+                }
+                _ => "412 with `Fencing-Refusal: stale`",
+            };
+            CaseError::failed(format!("`{sent}` was answered {came}{effect}; right is {right}"))
+        }
+    }
+}
+
+/// Judges the answer to a question, and that the question itself changes nothing.
+fn check_answer(
+    shot: &SentRequest,
+    expect: Expectation,
+    change: Option<EffectChange>,
+    probe: Option<&Probe>,
+) -> Result<(), CaseError> {
+    let (sent, came) = (&shot.sent, &shot.came);
+    let Some((status, probe)) = came.status().zip(probe) else {
+        return CaseError::undecided(format!("`{sent}` got {came}"));
+    };
+    if let Some(change) = change.filter(|change| *change != EffectChange::Effects(0)) {
+        return CaseError::failed(format!("`{sent}` is a question, and had {change}"));
+    }
+    let (right, statuses) = match expect {
+        Expectation::Done => ("done", &probe.done),
+        _ => ("not done", &probe.not_done),
+    };
+    if statuses.contains(&status) {
+        return Ok(());
+    }
+    let statuses = statuses.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    CaseError::failed(format!("`{sent}` was answered {came}; right is {right}: {statuses}"))
+}
+
+fn check_accepted(
+    shot: &SentRequest,
+    expect: Expectation,
+    change: Option<EffectChange>,
+) -> Result<(), CaseError> {
+    let (sent, came) = (&shot.sent, &shot.came);
+    let wrong = |why: String| match expect {
+        Expectation::Ready => CaseError::undecided(format!("what had to come before it was not done: {why}")),
+        _ => CaseError::failed(why),
+    };
+    if !matches!(came, RequestOutcome::Accepted(_)) {
+        return wrong(format!("`{sent}` was answered {came}; right is 2xx"));
+    }
+    match change {
+        None | Some(EffectChange::Effects(1) | EffectChange::AtLeastOne) => Ok(()),
+        Some(change) => wrong(format!("`{sent}` was answered {came}, and had {change}; right is one")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn judged(came: RequestOutcome, expect: Expectation, change: Option<EffectChange>) -> &'static str {
+        let now = Instant::now();
+        let shot = SentRequest {
+            sent: "POST /".into(),
+            mint: None,
+            began: now,
+            ended: now,
+            came,
+            passed_a_gateway: false,
+        };
+        match check_response(&shot, expect, change) {
+            Ok(()) => "right",
+            Err(CaseError::Failed(_)) => "failed",
+            Err(CaseError::Undecided(_)) => "undecided",
+        }
+    }
+
+    #[test]
+    fn an_answer_is_right_only_with_its_effect() {
+        use EffectChange::Effects;
+        let (yes, no) = (|| RequestOutcome::Accepted(200), || RequestOutcome::Refused(400, String::new()));
+        for (came, expect, change, verdict) in [
+            (yes(), Expectation::Accepted, None, "right"),
+            (yes(), Expectation::Accepted, Some(Effects(1)), "right"),
+            (yes(), Expectation::Accepted, Some(Effects(0)), "failed"),
+            (yes(), Expectation::Accepted, Some(Effects(2)), "failed"),
+            (yes(), Expectation::Ready, Some(Effects(0)), "undecided"),
+            (no(), Expectation::Ready, None, "undecided"),
+            (no(), Expectation::Accepted, None, "failed"),
+            (RequestOutcome::Stale, Expectation::Stale, Some(Effects(0)), "right"),
+            (RequestOutcome::Stale, Expectation::Stale, Some(Effects(1)), "failed"),
+            (no(), Expectation::Stale, Some(Effects(0)), "failed"),
+            (yes(), Expectation::Stale, Some(Effects(0)), "failed"),
+            (yes(), Expectation::NotAgain, Some(Effects(0)), "right"),
+            (yes(), Expectation::NotAgain, None, "failed"),
+            (no(), Expectation::Refused, None, "right"),
+            (RequestOutcome::Stale, Expectation::Refused, None, "right"),
+            (RequestOutcome::Expired, Expectation::Refused, None, "right"),
+            (RequestOutcome::Expired, Expectation::Expired, Some(Effects(0)), "right"),
+            (RequestOutcome::Expired, Expectation::Expired, Some(Effects(1)), "failed"),
+            (RequestOutcome::Expired, Expectation::Stale, None, "failed"),
+            (RequestOutcome::Expired, Expectation::Accepted, None, "failed"),
+            (RequestOutcome::Stale, Expectation::Expired, None, "failed"),
+            (yes(), Expectation::Expired, None, "failed"),
+            (RequestOutcome::Unclear(500, String::new()), Expectation::Refused, None, "failed"),
+            (RequestOutcome::TimedOut("late".into()), Expectation::Refused, None, "undecided"),
+            (RequestOutcome::TimedOut("late".into()), Expectation::Refused, Some(Effects(0)), "undecided"),
+            (RequestOutcome::Disconnected("end".into()), Expectation::Refused, None, "undecided"),
+            (RequestOutcome::Disconnected("end".into()), Expectation::Refused, Some(Effects(0)), "right"),
+            (RequestOutcome::Disconnected("end".into()), Expectation::Stale, Some(Effects(0)), "undecided"),
+            (RequestOutcome::TimedOut("late".into()), Expectation::Accepted, None, "undecided"),
+        ] {
+            assert_eq!(
+                judged(came.clone(), expect, change.clone()),
+                verdict,
+                "{came:?} {expect:?} {change:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The language of cases: a request, its token, and the expected result.
+
+use super::token_headers::{SyntheticToken, TokenHeaders};
+
+/// One request of a case, or an accident.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    pub act: StepKind,
+    pub who: KeySelector,
+    pub stamp: TokenHeaders,
+    pub at: InstanceChoice,
+    pub expect: Expectation,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    Write,
+    /// The write before it again, byte by byte.
+    Repeat,
+    /// A write of another kind, about the same key.
+    WriteOther,
+    /// A read under a shared lock.
+    Read,
+    /// The question what became of the operation.
+    Question,
+    /// A pause, as long as the service claims to remember marks.
+    Wait,
+    /// The service ends and starts again.
+    Crash,
+}
+
+/// The keys that a request is about, by their place in the case. Each case has keys of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeySelector {
+    One(usize),
+    /// Both keys, in this order, if the request names two.
+    Both(usize, usize),
+}
+
+/// The instance to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceChoice {
+    First,
+    Second,
+}
+
+/// The expected result of a request or a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectation {
+    /// It is let in. The case is about the requests after it.
+    Ready,
+    /// It is let in and has one effect.
+    Accepted,
+    /// 412, `Fencing-Refusal: stale`, and no effect.
+    Stale,
+    /// 412, `Fencing-Refusal: expired`, and no effect.
+    Expired,
+    /// Any 4xx, and no effect.
+    Refused,
+    /// Stale for a service that compares tokens, let in by one that compares numbers: all numbers of a tenure are
+    /// equal.
+    SameTenure,
+    /// Stale, or the former answer without a second effect.
+    NotAgain,
+    /// The answer to a question: it was done.
+    Done,
+    /// The answer to a question: it was not done.
+    NotDone,
+}
+
+/// The places of keys.
+pub const A: usize = 0;
+pub const B: usize = 1;
+pub const C: usize = 2;
+pub const D: usize = 3;
+
+pub const fn write(mint: SyntheticToken) -> Step {
+    with_headers(TokenHeaders::Whole(mint))
+}
+
+pub const fn read(mint: SyntheticToken) -> Step {
+    Step { act: StepKind::Read, ..write(mint) }
+}
+
+pub const fn write_other(mint: SyntheticToken) -> Step {
+    Step { act: StepKind::WriteOther, ..write(mint) }
+}
+
+pub const fn with_headers(stamp: TokenHeaders) -> Step {
+    Step {
+        act: StepKind::Write,
+        who: KeySelector::One(A),
+        stamp,
+        at: InstanceChoice::First,
+        expect: Expectation::Ready,
+    }
+}
+
+pub const fn repeat(mint: SyntheticToken) -> Step {
+    Step { act: StepKind::Repeat, ..write(mint) }
+}
+
+pub const fn probe(mint: SyntheticToken) -> Step {
+    Step { act: StepKind::Question, ..write(mint) }
+}
+
+pub const fn crash() -> Step {
+    Step { act: StepKind::Crash, ..with_headers(TokenHeaders::Absent) }
+}
+
+pub const fn wait() -> Step {
+    Step { act: StepKind::Wait, ..with_headers(TokenHeaders::Absent) }
+}
+
+impl Step {
+    #[must_use]
+    pub const fn on_key(self, key: usize) -> Self {
+        Self { who: KeySelector::One(key), ..self }
+    }
+
+    #[must_use]
+    pub const fn on_both(self, key: usize, other: usize) -> Self {
+        Self { who: KeySelector::Both(key, other), ..self }
+    }
+
+    #[must_use]
+    pub const fn on_second_instance(self) -> Self {
+        Self { at: InstanceChoice::Second, ..self }
+    }
+
+    #[must_use]
+    pub const fn expect(self, expect: Expectation) -> Self {
+        Self { expect, ..self }
+    }
+}

@@ -1,0 +1,295 @@
+//! Compares claims with the marks of their keys, registers dispatches, and ends them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    pin::Pin,
+    time::Duration,
+};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    token::{LARGEST_JUMP, Token},
+};
+use fencegate_process::{clock::BootInstant, failpoint};
+use tokio::sync::futures::OwnedNotified;
+
+use super::{
+    claim::{Claim, DispatchId, OpenDispatch},
+    key_state::{Conflict, InDoubtDispatch, KeyState, RunningDispatch},
+    liveness::{EndpointWatch, LivenessAnswers, UnseenTime},
+    quarantine::Quarantine,
+};
+use crate::{
+    error::AdmitError,
+    store::{Change, CommitSeq, RecoveredState},
+};
+
+/// The guard's state of all its keys.
+#[derive(Debug)]
+pub struct AdmissionTable {
+    pub(super) keys: HashMap<ResourceKey, KeyState>,
+    /// Every key once, in the order of its last use as of the last look at it.
+    pub(super) unused: VecDeque<(BootInstant, ResourceKey)>,
+    /// Keys that count as at work in the store, although nothing is at work on them any more.
+    pub(super) resting: VecDeque<(BootInstant, ResourceKey)>,
+    /// Everything in flight and in doubt.
+    pub(super) open: BTreeMap<DispatchId, OpenDispatch>,
+    /// Executions in doubt, by the time at which each counts as over.
+    pub(super) doubts: BTreeSet<(BootInstant, DispatchId)>,
+    /// Executions in doubt whose endpoints have to be seen running. These are not in `doubts`.
+    pub(super) unseen: BTreeMap<DispatchId, UnseenTime>,
+    /// `None`: the endpoints are not asked, and doubts end by the clock.
+    pub(super) watch: Option<EndpointWatch>,
+    pub(super) answers: LivenessAnswers,
+    /// A key without a mark admits no token up to here, because its marks may have been forgotten.
+    pub(super) floor: u64,
+    /// The largest epoch that was ever announced.
+    highest: u64,
+    /// The largest era with an announced token.
+    era: u64,
+    pub(super) quarantine: Option<Quarantine>,
+    /// The number of keys that count as at work in the store.
+    pub(super) at_work: usize,
+    /// Whether the store's list of the keys at work is complete.
+    pub(super) listed: bool,
+    next: u64,
+}
+
+/// The result of a claim.
+#[derive(Debug)]
+pub enum AdmitDecision {
+    /// Registered as in flight under this name.
+    Running(DispatchId),
+    /// Another dispatch is in the way. Look again when told, or when a doubt may be over.
+    Wait { told: ChangeNotified, doubt: Option<BootInstant> },
+}
+
+/// Returns at the next change of a key.
+pub type ChangeNotified = Pin<Box<OwnedNotified>>;
+
+/// How a dispatch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DispatchEnd {
+    /// It was answered in full, or not a byte of it was sent.
+    Known,
+    /// The upstream may be at work until then.
+    InDoubt { until: BootInstant },
+}
+
+impl AdmissionTable {
+    /// `max_execution`: the present setting. If the setting of an earlier process was longer, that one counts for its
+    /// executions.
+    pub fn new(remembered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
+        let marks = remembered.marks.len();
+        let mut register = Self {
+            keys: HashMap::with_capacity(marks),
+            unused: VecDeque::with_capacity(marks),
+            resting: VecDeque::new(),
+            open: BTreeMap::new(),
+            doubts: BTreeSet::new(),
+            unseen: BTreeMap::new(),
+            watch: None,
+            answers: LivenessAnswers::default(),
+            floor: remembered.floor,
+            highest: remembered.floor,
+            era: remembered.era,
+            quarantine: None,
+            at_work: 0,
+            listed: false,
+            next: 0,
+        };
+        for (key, epochs) in &remembered.marks {
+            register.highest = register.highest.max(epochs.highest());
+            let state = KeyState::from_epochs(epochs, remembered.floor, now);
+            register.keys.insert(key.clone(), state);
+            register.unused.push_back((now, key.clone()));
+        }
+        if let Some(stop) = &remembered.clean_stop {
+            for mark in &stop.marks {
+                register.key_state(&mark.key, now).make_exact(mark.write, mark.read);
+            }
+            for doubt in &stop.doubts {
+                register.inherit(doubt, now);
+            }
+        }
+        register.take_over(remembered, now, max_execution);
+        register
+    }
+
+    /// Compares the claim with the marks of all its keys, and raises all or none. The changes have to be durable before
+    /// [`AdmissionTable::settle`] is called.
+    ///
+    /// Every announced token raises its mark, even if the claim is never admitted. So a token that comes twice is found
+    /// to be a duplicate at once.
+    ///
+    /// # Errors
+    /// The claim is refused, and no mark was raised.
+    pub fn announce(&mut self, claim: &Claim, now: BootInstant) -> Result<Vec<Change>, AdmitError> {
+        let token = claim.token;
+        if !self.is_plausible(claim) {
+            return Err(AdmitError::Future { highest: self.highest });
+        }
+        for key in claim.keys.iter() {
+            match self.keys.get(key) {
+                Some(state) => state.compare(token, claim.mode)?,
+                None => KeyState::new(self.floor, now).compare(token, claim.mode)?,
+            }
+        }
+        Ok(self.raise(claim, now))
+    }
+
+    /// Notes that these changes were handed in at this moment.
+    pub fn record_submitted(&mut self, changes: &[Change], moment: CommitSeq) {
+        for change in changes {
+            if let Change::Mark { key, .. } | Change::AtWork { key } = change
+                && let Some(state) = self.keys.get_mut(key)
+            {
+                state.written = moment;
+            }
+        }
+    }
+
+    /// The moment that has to be durable before the claim may be sent.
+    pub fn required_seq(&self, claim: &Claim) -> CommitSeq {
+        let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
+        moments.max().unwrap_or_default()
+    }
+
+    /// Raises the marks that are below the claim. A token that is not believed, or not above the floor, raises nothing;
+    /// that is so even at a guard that only observes, because its marks will be enforced one day.
+    pub fn raise(&mut self, claim: &Claim, now: BootInstant) -> Vec<Change> {
+        if !self.is_plausible(claim) {
+            return Vec::new();
+        }
+        self.highest = self.highest.max(claim.token.number());
+        // The era is noted only together with a first token of it. Otherwise that token would later be too far above
+        // all others.
+        let later = self.later_era(claim);
+        self.era = later.unwrap_or(self.era);
+        let mut changes: Vec<Change> = later.map(Change::Era).into_iter().collect();
+        for key in claim.keys.iter() {
+            if let Some(change) = self.key_state(key, now).raise(key, claim.token, claim.mode) {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    fn is_plausible(&self, claim: &Claim) -> bool {
+        self.later_era(claim).is_some() || claim.token.number() <= self.highest.saturating_add(LARGEST_JUMP)
+    }
+
+    fn later_era(&self, claim: &Claim) -> Option<u64> {
+        claim.era.filter(|era| *era > self.era)
+    }
+
+    /// The second look, in one step with the registration. It is needed because another tenure may have been announced
+    /// while this one waited, or while its mark was written. The changes tell the keys at work, and have to be durable
+    /// before a byte is sent.
+    ///
+    /// # Errors
+    /// The claim is not the newest of its keys any more, or a key is in quarantine.
+    pub fn settle(
+        &mut self,
+        claim: &Claim,
+        now: BootInstant,
+    ) -> Result<(AdmitDecision, Vec<Change>), AdmitError> {
+        if let Some(until) = self.quarantined_until(&claim.keys, now) {
+            return Err(AdmitError::Quarantine { until });
+        }
+        if !failpoint::is_off("rule_second_check") {
+            for key in claim.keys.iter() {
+                self.key_state(key, now).check(claim.token, claim.mode)?;
+            }
+        }
+        for key in claim.keys.iter() {
+            let state = self.key_state(key, now);
+            if let Some(Conflict { doubt }) = state.conflict(claim, now) {
+                // Taken under the caller's lock, so that no change is missed between look and wait.
+                return Ok((AdmitDecision::Wait { told: Box::pin(state.subscribe()), doubt }, Vec::new()));
+            }
+        }
+        let (id, at_work) = self.register(claim, now);
+        Ok((AdmitDecision::Running(id), at_work))
+    }
+
+    /// Registers the claim as in flight, whatever else is. The changes are those of [`AdmissionTable::settle`].
+    pub fn register(&mut self, claim: &Claim, now: BootInstant) -> (DispatchId, Vec<Change>) {
+        let id = self.next_id();
+        for key in claim.keys.iter() {
+            let (token, mode, caller) = (claim.token, claim.mode, claim.caller());
+            let running = RunningDispatch { id, token, mode, since: now, caller };
+            self.key_state(key, now).add_running(running);
+        }
+        self.open.insert(id, OpenDispatch::from_claim(claim));
+        (id, self.mark_active(&claim.keys))
+    }
+
+    /// Ends the dispatch, and wakes those who wait for its keys.
+    pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: DispatchEnd, now: BootInstant) {
+        let doubt = match ended {
+            DispatchEnd::Known => {
+                self.open.remove(&id);
+                None
+            }
+            DispatchEnd::InDoubt { until } => {
+                self.doubts.insert((until, id));
+                self.open.entry(id).or_insert_with(|| OpenDispatch::from_claim(claim)).until = Some(until);
+                Some(InDoubtDispatch { id, token: claim.token, mode: claim.mode, until, left: None })
+            }
+        };
+        for key in claim.keys.iter() {
+            self.key_state(key, now).end(id, doubt.clone());
+            self.enqueue_resting(key, now);
+        }
+    }
+
+    /// Ends a doubt: it is known that no execution under this token goes on. False if there was no such doubt.
+    pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: BootInstant) -> bool {
+        let mut over = Vec::new();
+        for key in keys {
+            if let Some(state) = self.keys.get_mut(key) {
+                over.extend(state.resolve(token));
+            }
+            self.enqueue_resting(key, now);
+        }
+        for id in &over {
+            self.unseen.remove(id);
+            if let Some(until) = self.open.remove(id).and_then(|open| open.until) {
+                self.doubts.remove(&(until, *id));
+            }
+        }
+        !over.is_empty()
+    }
+
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub(super) fn next_id(&mut self) -> DispatchId {
+        self.next += 1;
+        DispatchId(self.next)
+    }
+
+    pub(super) fn key_state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut KeyState {
+        let (floor, unused) = (self.floor, &mut self.unused);
+        let state = self.keys.entry(key.clone()).or_insert_with(|| {
+            unused.push_back((now, key.clone()));
+            KeyState::new(floor, now)
+        });
+        state.used = now;
+        state
+    }
+}

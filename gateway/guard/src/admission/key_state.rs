@@ -1,0 +1,360 @@
+//! One key: its two marks, and the dispatches that may be at work on it.
+//!
+//! A guard keeps this state of each key for an hour and longer. So the state of an idle key has to be small: a box
+//! holds the part that only a key at work needs.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::BootInstant;
+use smallvec::SmallVec;
+use tokio::sync::{Notify, futures::OwnedNotified};
+
+use super::claim::{Claim, DispatchId};
+use crate::{
+    error::AdmitError,
+    store::{Change, CommitSeq, Epochs, KeyWatermarks},
+};
+
+/// The newest token seen for one kind of access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watermark {
+    pub token: Token,
+    /// False after an unclean stop: only the epoch was durable, so no token of that epoch is let in again.
+    pub exact: bool,
+}
+
+/// A dispatch that was sent and has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningDispatch {
+    pub id: DispatchId,
+    pub token: Token,
+    pub mode: Mode,
+    pub since: BootInstant,
+    /// For a callback: the dispatch of the same tenure that has called it, which may be over.
+    pub caller: Option<Token>,
+}
+
+/// A dispatch that was sent, and whose end was not seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InDoubtDispatch {
+    pub id: DispatchId,
+    pub token: Token,
+    pub mode: Mode,
+    /// It counts as over from then on, unless `left` is set.
+    pub until: BootInstant,
+    /// How long its endpoint still has to be seen running. The clock alone never ends such a doubt.
+    pub left: Option<Duration>,
+}
+
+impl InDoubtDispatch {
+    fn is_open(&self, now: BootInstant) -> bool {
+        self.left.is_some() || now < self.until
+    }
+
+    /// When it counts as over, at the earliest.
+    pub fn ends_at(&self, now: BootInstant) -> BootInstant {
+        self.left.map_or(self.until, |left| now + left)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct KeyState {
+    write: WriteWatermark,
+    read: Option<Box<Watermark>>,
+    pub(super) used: BootInstant,
+    /// When the newest change of the key was handed in to be written.
+    pub(super) written: CommitSeq,
+    work: Option<Box<ActiveWork>>,
+    /// Whether the key counts as at work in the store, or will before a dispatch is sent.
+    pub(super) at_work: bool,
+    /// Whether it is in the line of keys that will no longer count as at work in the store.
+    pub(super) resting: bool,
+    /// Whether an earlier process may have had it at work when it ended.
+    pub(super) inherited: bool,
+}
+
+/// The mark of writes, or a base in its place.
+#[derive(Debug, Clone, Copy)]
+enum WriteWatermark {
+    /// No write was seen. The base is the floor of the time when this state began, because an earlier mark up to there
+    /// may have been forgotten.
+    Unseen {
+        base: u64,
+    },
+    Seen(Watermark),
+}
+
+/// The dispatches in flight and in doubt, and the bell for those who wait.
+#[derive(Debug, Default)]
+struct ActiveWork {
+    running: SmallVec<[RunningDispatch; 1]>,
+    doubts: Vec<InDoubtDispatch>,
+    /// Notified at every change that a request may wait for.
+    changed: Arc<Notify>,
+}
+
+/// Another dispatch is in the way.
+pub(super) struct Conflict {
+    /// Set if only doubts are in the way: when the last of them is over.
+    pub(super) doubt: Option<BootInstant>,
+}
+
+impl Watermark {
+    pub(super) fn exact(token: Token) -> Self {
+        Self { token, exact: true }
+    }
+
+    fn from_epoch(epoch: u64) -> Option<Self> {
+        let token = Token::new(epoch, u32::MAX, u32::MAX).ok()?;
+        Some(Self { token, exact: false })
+    }
+}
+
+/// The marks of writes and of reads, as the next process knows them. `whole`: present after an orderly end.
+pub(crate) fn recover_watermarks(
+    epochs: &Epochs,
+    whole: Option<&KeyWatermarks>,
+) -> (Option<Watermark>, Option<Watermark>) {
+    let mut record = KeyState::from_epochs(epochs, 0, BootInstant::from_nanos(0));
+    if let Some(whole) = whole {
+        record.make_exact(whole.write, whole.read);
+    }
+    (record.write(), record.read())
+}
+
+impl KeyState {
+    pub(super) fn new(base: u64, now: BootInstant) -> Self {
+        Self {
+            write: WriteWatermark::Unseen { base },
+            read: None,
+            used: now,
+            written: CommitSeq::default(),
+            work: None,
+            at_work: false,
+            resting: false,
+            inherited: false,
+        }
+    }
+
+    pub(super) fn from_epochs(epochs: &Epochs, base: u64, now: BootInstant) -> Self {
+        let write = epochs
+            .write
+            .and_then(Watermark::from_epoch)
+            .map_or(WriteWatermark::Unseen { base }, WriteWatermark::Seen);
+        let read = epochs.read.and_then(Watermark::from_epoch).map(Box::new);
+        Self { write, read, ..Self::new(base, now) }
+    }
+
+    /// After a clean stop the whole tokens are known.
+    pub(super) fn make_exact(&mut self, write: Option<Token>, read: Option<Token>) {
+        self.write = write.map(Watermark::exact).map_or(self.write, WriteWatermark::Seen);
+        self.read = read.map(Watermark::exact).map(Box::new).or(self.read.take());
+    }
+
+    pub(super) fn write(&self) -> Option<Watermark> {
+        match self.write {
+            WriteWatermark::Unseen { .. } => None,
+            WriteWatermark::Seen(mark) => Some(mark),
+        }
+    }
+
+    pub(super) fn read(&self) -> Option<Watermark> {
+        self.read.as_deref().copied()
+    }
+
+    pub(super) fn epochs(&self) -> Epochs {
+        let epoch = |mark: Option<Watermark>| mark.map(|mark| mark.token.number());
+        Epochs { write: epoch(self.write()), read: epoch(self.read()) }
+    }
+
+    /// The first look, before the mark moves.
+    pub(super) fn compare(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
+        self.check_base(token)?;
+        if let Some(write) = self.write()
+            && token <= write.token
+        {
+            let same = mode == Mode::Exclusive && token.number() == write.token.number();
+            return Err(match (same, write.exact) {
+                // Readers of one tenure may come in any order, so their tokens are never duplicates.
+                (false, _) => AdmitError::Stale { newest: write.token },
+                (true, true) => AdmitError::Duplicate { newest: write.token },
+                (true, false) => AdmitError::Recovered { epoch: write.token.number() },
+            });
+        }
+        self.check_readers(token, mode)
+    }
+
+    /// Checks the base: if a reader began this state, an earlier write up to the base may have been forgotten.
+    fn check_base(&self, token: Token) -> Result<(), AdmitError> {
+        match self.write {
+            WriteWatermark::Unseen { base } if token.number() <= base => {
+                Err(AdmitError::Floor { floor: base })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_readers(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
+        match (mode, &self.read) {
+            (Mode::Exclusive, Some(read)) if token <= read.token => {
+                Err(AdmitError::Stale { newest: read.token })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Raises the mark, and never lowers it. `Some` if the epoch is not in the store yet, so later dispatches of a
+    /// tenure cost no write.
+    pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<Change> {
+        // A mark below the base would mean that nothing above it was ever seen.
+        self.check_base(token).ok()?;
+        let before = match mode {
+            Mode::Exclusive => self.write(),
+            Mode::Shared => self.read(),
+        };
+        if before.is_some_and(|mark| token <= mark.token) {
+            return None;
+        }
+        match mode {
+            Mode::Exclusive => self.write = WriteWatermark::Seen(Watermark::exact(token)),
+            Mode::Shared => self.read = Some(Box::new(Watermark::exact(token))),
+        }
+        if before.is_some_and(|before| before.token.number() == token.number()) {
+            return None;
+        }
+        // Wakes those who wait with an older token, because they are stale now.
+        self.notify();
+        Some(Change::Mark { key: key.clone(), epochs: self.epochs() })
+    }
+
+    /// The second look, in the step that registers. A write needs its own token to be exactly the mark.
+    pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
+        match (mode, self.write()) {
+            (Mode::Exclusive, Some(write)) if write.token == token => self.check_readers(token, mode),
+            (Mode::Exclusive, write) => {
+                Err(AdmitError::Stale { newest: write.map_or(token, |mark| mark.token) })
+            }
+            (Mode::Shared, Some(write)) if token <= write.token => {
+                Err(AdmitError::Stale { newest: write.token })
+            }
+            (Mode::Shared, _) => self.check_base(token),
+        }
+    }
+}
+
+impl KeyState {
+    pub(super) fn add_running(&mut self, running: RunningDispatch) {
+        self.work.get_or_insert_default().running.push(running);
+    }
+
+    /// Ends the dispatch, or puts it in doubt, and wakes those who wait.
+    pub(super) fn end(&mut self, id: DispatchId, doubt: Option<InDoubtDispatch>) {
+        let Some(work) = &mut self.work else { return };
+        work.running.retain(|running| running.id != id);
+        work.doubts.extend(doubt);
+        self.notify();
+        self.drop_idle_work();
+    }
+
+    pub(super) fn add_doubt(&mut self, doubt: InDoubtDispatch) {
+        self.work.get_or_insert_default().doubts.push(doubt);
+    }
+
+    /// The doubt is over when its endpoint was seen running for `left`; at zero it is over now.
+    pub(super) fn set_unseen_time(&mut self, id: DispatchId, left: Duration) {
+        let Some(work) = &mut self.work else { return };
+        if left.is_zero() {
+            work.doubts.retain(|doubt| doubt.id != id);
+            self.notify();
+            self.drop_idle_work();
+            return;
+        }
+        work.doubts.iter_mut().filter(|doubt| doubt.id == id).for_each(|doubt| doubt.left = Some(left));
+    }
+
+    /// Moves the end of the doubt, because nothing ran for this time.
+    pub(super) fn postpone(&mut self, id: DispatchId, by: Duration) {
+        let Some(work) = &mut self.work else { return };
+        let doubts = work.doubts.iter_mut().filter(|doubt| doubt.id == id);
+        doubts.for_each(|doubt| doubt.until = doubt.until + by);
+    }
+
+    /// Ends the doubts about this token, and returns them.
+    pub(super) fn resolve(&mut self, token: Token) -> Vec<DispatchId> {
+        let Some(work) = &mut self.work else { return Vec::new() };
+        let over = work.doubts.extract_if(.., |doubt| doubt.token == token).map(|doubt| doubt.id).collect();
+        self.notify();
+        self.drop_idle_work();
+        over
+    }
+
+    pub(super) fn running(&self) -> &[RunningDispatch] {
+        self.work.as_ref().map_or(&[], |work| &work.running)
+    }
+
+    pub(super) fn doubts(&self, now: BootInstant) -> impl Iterator<Item = &InDoubtDispatch> {
+        self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| doubt.is_open(now))
+    }
+
+    /// The doubts, with those that are over and not forgotten yet.
+    pub(super) fn all_doubts(&self) -> impl Iterator<Item = &InDoubtDispatch> {
+        self.work.iter().flat_map(|work| &work.doubts)
+    }
+
+    /// Every dispatch in flight or in doubt is a conflict, unless both are shared. That includes the claim's own
+    /// tenure: a gateway sends its dispatches one after another, so an overlap would be a fault. Only a callback's
+    /// callers are no conflict, because they wait for it; a doubt about one of them is.
+    pub(super) fn conflict(&self, claim: &Claim, now: BootInstant) -> Option<Conflict> {
+        let both_share = |other: Mode| claim.mode == Mode::Shared && other == Mode::Shared;
+        let callers = self.callers(claim);
+        let beside = |running: &RunningDispatch| both_share(running.mode) || callers.contains(&running.id);
+        let running = self.running().iter().any(|running| !beside(running));
+        let doubt =
+            self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.ends_at(now)).max();
+        match (running, doubt) {
+            (false, None) => None,
+            (false, Some(doubt)) => Some(Conflict { doubt: Some(doubt) }),
+            (true, _) => Some(Conflict { doubt: None }),
+        }
+    }
+
+    /// The dispatches in flight that the claim runs inside of: its caller, the caller of that, and so on.
+    fn callers(&self, claim: &Claim) -> SmallVec<[DispatchId; 2]> {
+        let mut callers = SmallVec::new();
+        let mut next = claim.caller();
+        while let Some(token) = next
+            && let Some(caller) = self.running().iter().find(|running| running.token == token)
+            && !callers.contains(&caller.id)
+        {
+            callers.push(caller.id);
+            next = caller.caller;
+        }
+        callers
+    }
+
+    /// A bell that rings at the next change of the key.
+    pub(super) fn subscribe(&mut self) -> OwnedNotified {
+        self.work.get_or_insert_default().changed.clone().notified_owned()
+    }
+
+    fn notify(&self) {
+        if let Some(work) = &self.work {
+            work.changed.notify_waiters();
+        }
+    }
+
+    /// Whether nothing is in flight or in doubt.
+    pub(super) fn prune_and_check_idle(&mut self, now: BootInstant) -> bool {
+        if let Some(work) = &mut self.work {
+            work.doubts.retain(|doubt| doubt.is_open(now));
+        }
+        self.drop_idle_work();
+        self.work.is_none()
+    }
+
+    /// Requests that wait keep their own handle of the bell.
+    fn drop_idle_work(&mut self) {
+        self.work.take_if(|work| work.running.is_empty() && work.doubts.is_empty());
+    }
+}

@@ -1,0 +1,133 @@
+//! The times of a guard, and what it keeps.
+
+use std::time::Duration;
+
+use fencegate_policies::plan;
+use fencegate_process::clock::BootInstant;
+
+use crate::admission::EndpointWatch;
+
+/// The times of a guard, and what it keeps.
+#[derive(Debug, Clone)]
+pub struct GuardConfig {
+    /// How long a newer tenure waits for older executions.
+    pub settle: Duration,
+    /// How long after its last byte an execution without a seen end counts as over.
+    pub max_execution: Duration,
+    /// A dispatch is sent within this time after its admission, or not at all.
+    pub send_within: Duration,
+    /// Whether whoever stands behind the guard refuses what comes later than `send_within` after the admission.
+    pub expiry: plan::ExpiryPolicy,
+    /// By how much the wall clocks of gateways may differ from this one's.
+    pub clock_error: Duration,
+    /// The marks of keys that were not used for this time are forgotten, and raise the floor.
+    pub evict_after: Duration,
+    pub enforce: plan::Enforcement,
+    pub journal: plan::JournalLimits,
+    /// The endpoints that are asked while anything is in doubt. `None`: they are not asked, and the time that passes at
+    /// this guard counts.
+    pub watch: Option<EndpointWatch>,
+}
+
+/// The most keys that are remembered. Beyond that the longest unused ones are forgotten early.
+pub(crate) const MOST_KEYS: usize = 1_000_000;
+
+/// The rules of a policy that sets none.
+impl Default for GuardConfig {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_secs(10),
+            max_execution: Duration::from_secs(30),
+            send_within: Duration::from_secs(5),
+            expiry: plan::ExpiryPolicy::Ignored,
+            clock_error: Duration::from_millis(500),
+            evict_after: Duration::from_secs(3600),
+            enforce: plan::Enforcement::Refuse,
+            journal: plan::JournalLimits {
+                keep: Duration::from_secs(86_400),
+                max_body: 64 << 10,
+                most: 1 << 30,
+                final_statuses: Vec::new(),
+                probe: None,
+            },
+            watch: None,
+        }
+    }
+}
+
+impl GuardConfig {
+    /// Whether the answer "not done" of a probe is final, asked when nothing may be at work any more: nothing that was sent
+    /// before can begin after it. Either the service refuses what comes after `Fencing-Not-After`, or it closes the name as it
+    /// answers. Else a queue, a relay or a process that stands still may deliver the request after the answer.
+    pub fn not_done_is_final(&self) -> bool {
+        self.expiry == plan::ExpiryPolicy::Enforced
+            || self.journal.probe.as_ref().is_some_and(|probe| probe.closes)
+    }
+
+    /// The rules of a policy.
+    pub fn from_plan(plan: &plan::GuardPlan) -> Self {
+        Self {
+            settle: plan.settle,
+            max_execution: plan.max_execution,
+            send_within: plan.send_within,
+            expiry: plan.serving.upstreams[0].expiry,
+            clock_error: plan.clock_error,
+            evict_after: plan.evict_after,
+            enforce: plan.enforce,
+            journal: plan.journal.clone(),
+            watch: endpoint_watch(plan),
+        }
+    }
+
+    /// How long after the end of this process all is over that it has sent.
+    pub(crate) fn longest_execution(&self) -> Duration {
+        self.begun_within() + self.max_execution
+    }
+
+    /// How long after its last byte an execution may still begin. What is refused when it comes too late may come, and be
+    /// begun, until `send_within` after its admission.
+    pub(crate) fn begun_within(&self) -> Duration {
+        match self.expiry {
+            plan::ExpiryPolicy::Ignored => Duration::ZERO,
+            plan::ExpiryPolicy::Enforced => self.send_within,
+        }
+    }
+
+    /// From when on `max_execution` counts for a dispatch that was let in at `since` and whose last byte was written at
+    /// `last`.
+    pub(crate) fn begun_by(&self, since: Option<BootInstant>, last: BootInstant) -> BootInstant {
+        match (self.expiry, since) {
+            (plan::ExpiryPolicy::Enforced, Some(since)) => last.max(since + self.send_within),
+            _ => last,
+        }
+    }
+}
+
+/// Only where there is a path for health checks: no other question may be asked of a service that did not ask for it.
+fn endpoint_watch(plan: &plan::GuardPlan) -> Option<EndpointWatch> {
+    let upstream = plan.serving.upstreams.first()?;
+    upstream.sharing.health.as_ref()?;
+    let endpoints = upstream.endpoints.iter().map(ToString::to_string).collect();
+    let every = (plan.max_execution / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
+    Some(EndpointWatch { endpoints, interval: every })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A relay may keep the bytes for any time. What it delivers after the moment is refused, and what it delivers
+    /// before may run from then on.
+    #[test]
+    fn an_execution_counts_from_the_moment_until_which_it_may_be_begun() {
+        let at = |seconds| BootInstant::from_nanos(0) + Duration::from_secs(seconds);
+        let ignored = GuardConfig::default();
+        let enforced = GuardConfig { expiry: plan::ExpiryPolicy::Enforced, ..GuardConfig::default() };
+        assert_eq!(ignored.begun_by(Some(at(100)), at(101)), at(101));
+        assert_eq!(enforced.begun_by(Some(at(100)), at(101)), at(105));
+        assert_eq!(enforced.begun_by(Some(at(100)), at(130)), at(130));
+        assert_eq!(enforced.begun_by(None, at(101)), at(101));
+        let longest = [&ignored, &enforced].map(GuardConfig::longest_execution);
+        assert_eq!(longest, [30, 35].map(Duration::from_secs));
+    }
+}

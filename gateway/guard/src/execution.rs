@@ -1,0 +1,220 @@
+//! A dispatch from its admission to its end, and executions whose end nobody saw.
+
+use std::sync::Arc;
+
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+use fencegate_process::{
+    clock::{BootInstant, SendPermission},
+    failpoint,
+};
+
+use crate::{
+    admission::{Claim, DispatchEnd, InDoubtExecution, KeyView},
+    backend_types::{AdmitCheck, AdmitPhase, AdmittedId, SendRecord},
+    dispatch_target::DispatchTarget,
+    error::AdmitError,
+    guard::Guard,
+    operation::{JournalUpdate, StoredResponse},
+    postgres::GuardMembership,
+    reserve::ReservedOperation,
+};
+
+/// A dispatch that was let in. Say how it ended by one of its methods; if it is dropped before, its execution is in
+/// doubt.
+pub struct Execution {
+    guard: Arc<Guard>,
+    claim: Claim,
+    admitted: AdmittedId,
+    reserved: Option<ReservedOperation>,
+    /// `None`: no permission was given out yet, so nothing was sent.
+    since: Option<BootInstant>,
+    ended: bool,
+}
+
+/// The permission to send. It ends at a fixed instant. If the store is shared, it also ends with this guard's lease,
+/// which each beat prolongs.
+#[derive(Debug, Clone)]
+pub struct SendDeadline {
+    end: BootInstant,
+    membership: Option<GuardMembership>,
+}
+
+impl SendPermission for SendDeadline {
+    fn holds(&self, now: BootInstant) -> bool {
+        now < self.deadline()
+    }
+
+    fn deadline(&self) -> BootInstant {
+        self.membership.as_ref().map_or(self.end, |lease| self.end.min(lease.expires_at()))
+    }
+}
+
+/// Before the admission.
+impl Execution {
+    pub(crate) fn new(guard: Arc<Guard>, claim: Claim, reserved: Option<ReservedOperation>) -> Self {
+        Self { guard, claim, admitted: AdmittedId::NotAdmitted, reserved, since: None, ended: false }
+    }
+
+    /// One look at its keys. After a refusal the dispatch is over.
+    pub(crate) async fn try_admit(&mut self, turn: AdmitPhase) -> Result<AdmitCheck, AdmitError> {
+        let admitting = self.reserved.as_ref().and_then(ReservedOperation::pending);
+        self.guard.backend.try_admit(turn, &self.claim, admitting, &mut self.admitted).await
+    }
+
+    /// Lets it in even if its token is stale.
+    pub(crate) async fn admit_unchecked(&mut self) -> Result<(), AdmitError> {
+        let since = self.guard.backend.admit_unchecked(&self.claim, &mut self.admitted).await?;
+        self.mark_admitted(since);
+        Ok(())
+    }
+
+    pub(crate) fn mark_admitted(&mut self, since: BootInstant) {
+        self.since = Some(since);
+        self.guard.metrics.add_in_flight(1);
+        if self.reserved.is_some() {
+            self.guard.metrics.record_operation("admitted");
+        }
+    }
+}
+
+impl Execution {
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The operation of this dispatch, if it is one.
+    pub fn operation(&self) -> Option<OperationId> {
+        self.reserved.as_ref().map(ReservedOperation::id)
+    }
+
+    /// Bytes may leave until `send_within` after the registration began. So a guard that stood still sends nothing that
+    /// others already take as over.
+    pub fn permission(&self) -> SendDeadline {
+        let never = BootInstant::from_nanos(0);
+        let end = self.since.map_or(never, |since| since + self.guard.config.send_within);
+        SendDeadline { end, membership: self.guard.backend.membership() }
+    }
+
+    /// The upstream has answered in full. The key is free at once; the answer is remembered before this returns.
+    ///
+    /// # Errors
+    /// The answer could not be written down, so the operation's outcome will be unknown.
+    pub async fn complete(mut self, answer: StoredResponse) -> Result<(), AdmitError> {
+        let Some(reserved) = self.reserved.take() else {
+            self.end(DispatchEnd::Known, None);
+            return Ok(());
+        };
+        failpoint::pass("before_result_recorded");
+        let writing = reserved.completion_update(answer, &self.guard.config.journal);
+        self.conclude(reserved, writing).await
+    }
+
+    /// Not one byte left for the upstream, and none will: the operation may run again.
+    ///
+    /// # Errors
+    /// That could not be written down.
+    pub async fn cancel_unsent(mut self) -> Result<(), AdmitError> {
+        let Some(reserved) = self.reserved.take() else {
+            self.end(DispatchEnd::Known, None);
+            return Ok(());
+        };
+        let writing = reserved.reservation.forget_update();
+        self.conclude(reserved, writing).await
+    }
+
+    /// Bytes left for `place`, the last of them at `last`, and no complete answer came.
+    pub fn mark_in_doubt(mut self, last: BootInstant, place: Option<DispatchTarget>) {
+        self.end_in_doubt(last, place);
+        // A repeat of the operation is told `outcome-unknown` from now on, and does not wait.
+        self.record_unknown_outcome();
+    }
+
+    /// The outcome of the operation stays unknown.
+    fn record_unknown_outcome(&mut self) {
+        if self.reserved.take().is_some() {
+            self.guard.metrics.record_operation("unknown");
+        }
+    }
+
+    fn end_in_doubt(&mut self, last: BootInstant, place: Option<DispatchTarget>) {
+        let begun = self.guard.config.begun_by(self.since, last);
+        let until = begun + self.guard.config.max_execution;
+        self.end(DispatchEnd::InDoubt { until }, Some(SendRecord { place, last: begun }));
+    }
+
+    /// Ends the dispatch, and writes down the outcome of its operation.
+    async fn conclude(
+        mut self,
+        mut reserved: ReservedOperation,
+        writing: JournalUpdate,
+    ) -> Result<(), AdmitError> {
+        let admitted = self.mark_ended();
+        let right = reserved.reservation.lock();
+        self.guard.backend.conclude(&self.claim, admitted, right, writing).await
+    }
+
+    fn end(&mut self, ended: DispatchEnd, sent: Option<SendRecord>) {
+        let admitted = self.mark_ended();
+        self.guard.backend.end(&self.claim, admitted, ended, sent);
+    }
+
+    /// Marks this as ended, and gives the name under which the arbiter knows it.
+    fn mark_ended(&mut self) -> AdmittedId {
+        self.ended = true;
+        if self.since.is_some() {
+            self.guard.metrics.add_in_flight(-1);
+        }
+        std::mem::replace(&mut self.admitted, AdmittedId::NotAdmitted)
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        match (self.ended, self.since) {
+            (true, _) => {}
+            (false, None) => self.end(DispatchEnd::Known, None),
+            // A panic or a dropped task: bytes may have left until now, and none leave after this.
+            (false, Some(_)) => {
+                let now = self.guard.now();
+                self.end_in_doubt(now, None);
+                self.record_unknown_outcome();
+            }
+        }
+    }
+}
+
+impl Guard {
+    /// Ends a doubt, because the upstream or an operator says that no execution under this token goes on. False if
+    /// there was no such doubt.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn resolve_doubt(
+        &self,
+        keys: &[ResourceKey],
+        token: Token,
+        how: &'static str,
+    ) -> Result<bool, AdmitError> {
+        let resolved = self.backend.resolve(keys, token).await?;
+        if resolved {
+            self.metrics.record_doubt_resolved(how);
+        }
+        Ok(resolved)
+    }
+
+    /// What is known of a key.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
+        self.backend.key_view(key).await
+    }
+
+    /// Every execution in doubt.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
+        self.backend.doubts().await
+    }
+}

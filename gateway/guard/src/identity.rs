@@ -1,0 +1,122 @@
+//! What a guard says of itself: gateways ask before the first request on every connection.
+
+use std::time::Duration;
+
+use fencegate_policies::plan::Enforcement;
+use serde::{Deserialize, Serialize};
+
+use crate::{backend_types::StoreProgress, error::AdmitError, guard::Guard};
+
+/// The path of the announcement, which no service uses.
+pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
+
+/// Version of the announcement's form.
+const FORMAT: u32 = 1;
+
+/// The answer to [`ANNOUNCEMENT`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Announcement {
+    pub format: u32,
+    /// The name of the store. All guards of one upstream have one store.
+    pub store: String,
+    /// The database of the store, if several guards may share it. Older guards do not have this field, and share
+    /// nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<String>,
+    /// Names the process. Two processes with one store that cannot be shared have copies of it.
+    pub instance: String,
+    /// The installation whose tokens are compared.
+    pub ensemble: String,
+    pub floor: u64,
+    /// The largest epoch that was ever announced. A store that comes back with less was restored from an older state.
+    pub highest: u64,
+    /// Milliseconds.
+    pub settle: u64,
+    /// Milliseconds.
+    pub max_execution: u64,
+    /// The guard only observes: it refuses nothing, so it promises nothing.
+    pub observes: bool,
+    /// How long the process has had its store, in milliseconds. Older guards do not have this field.
+    #[serde(default)]
+    pub up: Option<u64>,
+}
+
+impl Announcement {
+    /// The longest time from a request to its answer: the wait at the guard, and the execution.
+    pub fn longest_request(&self) -> Duration {
+        Duration::from_millis(self.settle.saturating_add(self.max_execution))
+    }
+}
+
+impl Guard {
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn announcement(&self) -> Result<Announcement, AdmitError> {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let StoreProgress { floor, highest, database } = self.backend.progress().await?;
+        Ok(Announcement {
+            format: FORMAT,
+            store: self.identity.store.clone(),
+            shared: database,
+            instance: self.instance.clone(),
+            ensemble: self.identity.ensemble.clone(),
+            floor,
+            highest,
+            settle: millis(self.config.settle),
+            max_execution: millis(self.config.max_execution),
+            observes: self.config.enforce == Enforcement::Observe,
+            up: Some(millis(self.now().since(self.since))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    prop_compose! {
+        fn any_announcement()(
+            (store, shared, instance, ensemble) in any::<(String, Option<String>, String, String)>(),
+            (format, floor, highest) in any::<(u32, u64, u64)>(),
+            (settle, max_execution, observes, up) in any::<(u64, u64, bool, Option<u64>)>(),
+        ) -> Announcement {
+            Announcement { format, store, shared, instance, ensemble, floor, highest, settle, max_execution, observes, up }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_announced_is_what_is_read(announced in any_announcement(), later: u32) {
+            let mut said = serde_json::to_value(&announced).expect("a document");
+            // What a later build may say.
+            said["later"] = later.into();
+            let read: Announcement = serde_json::from_value(said).expect("its own form");
+            prop_assert!(read.longest_request() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
+            prop_assert_eq!(read, announced);
+        }
+
+        /// Nobody says which of two would be believed.
+        #[test]
+        fn nothing_is_announced_twice(announced in any_announcement(), which: prop::sample::Index) {
+            let said = serde_json::to_value(&announced).expect("a document");
+            let members: Vec<_> = said.as_object().expect("an object").iter().collect();
+            let (name, value) = members[which.index(members.len())];
+            let twice = said.to_string().replacen('{', &format!("{{\"{name}\":{value},"), 1);
+            prop_assert!(serde_json::from_str::<Announcement>(&twice).is_err(), "{}", twice);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(
+            bytes in prop_oneof![
+                any::<Vec<u8>>(),
+                "([\\[\\]{},:]|\"(format|store|floor|highest|settle|up)\"|-?[0-9]{1,20}|null|true){0,40}".prop_map(String::into_bytes),
+            ],
+        ) {
+            let read = serde_json::from_slice::<Announcement>(&bytes);
+            prop_assert!(read.is_err(), "it leaves out what every guard says: {:?}", read);
+        }
+    }
+}

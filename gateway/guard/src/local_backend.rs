@@ -1,0 +1,182 @@
+//! A guard with a store of its own: it decides in memory, and the store remembers.
+
+mod active_operations;
+mod admit;
+mod background;
+mod operations;
+mod sleep_detector;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::{
+    clock::{BootInstant, SharedClock},
+    display::HumanDuration,
+};
+use tracing::warn;
+
+use self::{active_operations::ActiveOperations, sleep_detector::SleepDetector};
+use crate::{
+    admission::{AdmissionTable, InDoubtExecution, KeyView, LivenessAnswer, QuarantineStatus},
+    backend_types::StoreProgress,
+    config::GuardConfig,
+    dispatch_target::DispatchTarget,
+    error::AdmitError,
+    metrics::GuardMetrics,
+    store::{Change, CommitError, CommitHandle, CommitSeq, RecoveredState, Store, StoreError},
+    store_clock::StoreClock,
+};
+
+/// The state of such a guard: the register in memory decides, and the store keeps what has to outlive the process.
+pub(crate) struct LocalBackend {
+    state: Mutex<LocalState>,
+    store: Arc<dyn Store>,
+    commits: CommitHandle,
+    clock: SharedClock,
+    time: StoreClock,
+    config: GuardConfig,
+    metrics: GuardMetrics,
+}
+
+pub(crate) struct LocalState {
+    pub(crate) register: AdmissionTable,
+    pub(crate) active_operations: ActiveOperations,
+    sleep_detector: SleepDetector,
+    /// When it was locked. Who has the lock decides by this moment and by no other: a later one may be behind a time in
+    /// which this process stood still, and which nobody has noticed.
+    now: BootInstant,
+}
+
+impl LocalBackend {
+    pub(crate) fn new(
+        rules: GuardConfig,
+        remembered: &RecoveredState,
+        store: Arc<dyn Store>,
+        committer: CommitHandle,
+        clock: SharedClock,
+        metrics: GuardMetrics,
+    ) -> Self {
+        let mut register = AdmissionTable::new(remembered, clock.now(), rules.longest_execution());
+        if let Some(watch) = rules.watch.clone() {
+            register.watch(watch, clock.now());
+        }
+        Self {
+            state: Mutex::new(LocalState {
+                register,
+                active_operations: ActiveOperations::default(),
+                sleep_detector: SleepDetector::default(),
+                now: clock.now(),
+            }),
+            store,
+            commits: committer,
+            time: StoreClock::new(remembered, clock.now(), rules.longest_execution()),
+            clock,
+            config: rules,
+            metrics,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LocalState> {
+        // A poisoned lock does no harm: every change of the state is one call that keeps its invariants.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.now();
+        state.now = now;
+        // Before anybody decides by the clock.
+        if let Some(slept) = state.sleep_detector.tick(now) {
+            state.register.record_sleep(slept, now);
+            if state.sleep_detector.is_watched {
+                warn!(slept = %HumanDuration(slept), "guard.slept: this time counts for no wait");
+            }
+        }
+        state
+    }
+
+    /// The places that have to be asked whether they run.
+    pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
+        self.lock().register.targets_to_probe()
+    }
+
+    pub(crate) fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+        let mut state = self.lock();
+        let now = state.now;
+        state.register.record_alive(place, answer, now)
+    }
+
+    pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+        self.lock().register.dispatch_target(keys, token)
+    }
+
+    pub(crate) fn record_silent(&self, place: &DispatchTarget) -> bool {
+        self.lock().register.record_silent(place)
+    }
+
+    /// Not by the lock: who hangs may have it.
+    pub(crate) async fn wait_for_store(&self) {
+        let last = self.commits.submit(Vec::new());
+        // A store that has failed ends the process, which is told elsewhere.
+        self.commits.wait_durable(last).await.ok();
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub(crate) fn resolve(&self, keys: &[ResourceKey], token: Token) -> bool {
+        let mut state = self.lock();
+        let now = state.now;
+        state.register.resolve(keys, token, now)
+    }
+
+    pub(crate) fn key_view(&self, key: &ResourceKey) -> Option<KeyView> {
+        let state = self.lock();
+        state.register.key_view(key, state.now)
+    }
+
+    pub(crate) fn doubts(&self) -> Vec<InDoubtExecution> {
+        let state = self.lock();
+        state.register.open_doubts(state.now)
+    }
+
+    pub(crate) fn progress(&self) -> StoreProgress {
+        let state = self.lock();
+        StoreProgress { floor: state.register.floor(), highest: state.register.highest(), database: None }
+    }
+
+    pub(crate) fn quarantine(&self) -> Option<QuarantineStatus> {
+        let state = self.lock();
+        state.register.quarantine(state.now)
+    }
+
+    pub(crate) async fn wait_for_failure(&self) -> CommitError {
+        self.commits.wait_for_failure().await
+    }
+
+    /// Now, in seconds of the store's time.
+    pub(crate) fn time(&self) -> u64 {
+        self.time.seconds_at(self.now())
+    }
+
+    fn now(&self) -> BootInstant {
+        self.clock.now()
+    }
+
+    /// Returns when everything up to this moment is durable.
+    async fn wait_durable(&self, moment: CommitSeq) -> Result<(), AdmitError> {
+        self.commits.wait_durable(moment).await.map_err(|failed| AdmitError::Store(failed.to_string()))
+    }
+
+    /// The store's time, as a change to be written; empty if there is none.
+    fn time_change(&self) -> Vec<Change> {
+        self.time.time_change(self.now())
+    }
+
+    fn read_error(&self, error: &StoreError) -> AdmitError {
+        self.metrics.record_store_error("read");
+        AdmitError::Store(error.to_string())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn close(&self) {
+        self.commits.close();
+    }
+}

@@ -1,0 +1,157 @@
+//! Looks at the register, hands in what it wants remembered, and waits until that is durable.
+
+use fencegate_process::clock::BootInstant;
+
+use super::{LocalBackend, LocalState};
+use crate::{
+    admission::{AdmitDecision, Claim, DispatchEnd},
+    backend_types::{
+        AdmitCheck, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, PendingOperation, SendRecord,
+    },
+    error::AdmitError,
+    store::{Change, CommitSeq},
+};
+
+/// The result of one look at the register.
+struct LocalAdmission {
+    settled: AdmitDecision,
+    /// Before this moment is durable, no dispatch may be sent, and no wait may begin.
+    written: CommitSeq,
+    at: BootInstant,
+    raised: bool,
+}
+
+impl LocalBackend {
+    /// See [`Arbiter::try_admit`](crate::backend::Backend::try_admit).
+    pub(crate) async fn try_admit(
+        &self,
+        turn: AdmitPhase,
+        claim: &Claim,
+        admitting: Option<PendingOperation<'_>>,
+        admitted: &mut AdmittedId,
+    ) -> Result<AdmitCheck, AdmitError> {
+        let LocalAdmission { settled, written, at, raised } = match turn {
+            AdmitPhase::First => self.announce(claim, admitting)?,
+            AdmitPhase::Again => self.settle(claim, admitting)?,
+        };
+        let way = match settled {
+            AdmitDecision::Running(id) => {
+                *admitted = AdmittedId::Local(id);
+                AdmitOutcome::Admitted { since: at }
+            }
+            AdmitDecision::Wait { told, doubt } => AdmitOutcome::Blocked { told, doubt },
+        };
+        self.wait_durable(written).await?;
+        Ok(AdmitCheck { outcome: way, raised })
+    }
+
+    /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
+    pub(crate) async fn admit_unchecked(
+        &self,
+        claim: &Claim,
+        admitted: &mut AdmittedId,
+    ) -> Result<BootInstant, AdmitError> {
+        let (written, now) = {
+            let mut state = self.lock();
+            let now = state.now;
+            let mut changes = state.register.raise(claim, now);
+            let (id, at_work) = state.register.register(claim, now);
+            *admitted = AdmittedId::Local(id);
+            changes.extend(at_work);
+            (self.submit(&mut state, claim, changes, None), now)
+        };
+        self.wait_durable(written).await?;
+        Ok(now)
+    }
+
+    pub(crate) fn end(
+        &self,
+        claim: &Claim,
+        admitted: AdmittedId,
+        ended: DispatchEnd,
+        sent: Option<SendRecord>,
+    ) {
+        let AdmittedId::Local(id) = admitted else { return };
+        let mut state = self.lock();
+        let now = state.now;
+        let (DispatchEnd::InDoubt { until }, Some(SendRecord { place, last })) = (ended, sent) else {
+            state.register.end(claim, id, ended, now);
+            return;
+        };
+        let until = until + state.sleep_detector.slept_since(last);
+        state.register.end(claim, id, DispatchEnd::InDoubt { until }, now);
+        state.register.record_target(id, place, self.config.max_execution, now);
+    }
+
+    /// The first look: compares and raises. If nothing is in the way, it registers in the same step, so that marks,
+    /// keys at work and journal entry are one transaction.
+    fn announce(
+        &self,
+        claim: &Claim,
+        admitting: Option<PendingOperation<'_>>,
+    ) -> Result<LocalAdmission, AdmitError> {
+        let mut state = self.lock();
+        let now = state.now;
+        let raised = state.register.announce(claim, now)?;
+        self.submit_check(&mut state, claim, admitting, raised, now)
+    }
+
+    /// A later look, after a wait.
+    fn settle(
+        &self,
+        claim: &Claim,
+        admitting: Option<PendingOperation<'_>>,
+    ) -> Result<LocalAdmission, AdmitError> {
+        let mut state = self.lock();
+        let now = state.now;
+        self.submit_check(&mut state, claim, admitting, Vec::new(), now)
+    }
+
+    /// Hands in the raised marks even if the claim is refused, because its token was announced.
+    fn submit_check(
+        &self,
+        state: &mut LocalState,
+        claim: &Claim,
+        admitting: Option<PendingOperation<'_>>,
+        mut changes: Vec<Change>,
+        at: BootInstant,
+    ) -> Result<LocalAdmission, AdmitError> {
+        let raised = !changes.is_empty();
+        let (settled, entry) = match state.register.settle(claim, at) {
+            Ok((settled, at_work)) => {
+                changes.extend(at_work);
+                let entry = admitting.filter(|_| matches!(settled, AdmitDecision::Running(_)));
+                (Ok(settled), entry)
+            }
+            Err(refused) => (Err(refused), None),
+        };
+        let written = self.submit(state, claim, changes, entry);
+        Ok(LocalAdmission { settled: settled?, written, at, raised })
+    }
+
+    /// Hands in marks, keys at work and journal entry as one transaction. Nothing may be sent under the claim before
+    /// the returned moment is durable.
+    fn submit(
+        &self,
+        state: &mut LocalState,
+        claim: &Claim,
+        marks: Vec<Change>,
+        entry: Option<PendingOperation<'_>>,
+    ) -> CommitSeq {
+        let mut changes = marks.clone();
+        let entered = entry.is_some();
+        if let Some(PendingOperation { lock: OperationLock::Local(id), entry }) = entry {
+            let id = *id;
+            state.active_operations.mark_running(id);
+            // The age of the entry is reckoned by the store's time, so that has to be in the store as well.
+            changes.extend([Change::Operation { id, entry }, Change::Time(self.time())]);
+        }
+        if changes.is_empty() {
+            return state.register.required_seq(claim);
+        }
+        let moment = self.commits.submit(changes);
+        state.register.record_submitted(&marks, moment);
+        // The entry comes after the marks, even if those were handed in earlier, so its moment covers them.
+        if entered { moment } else { state.register.required_seq(claim) }
+    }
+}

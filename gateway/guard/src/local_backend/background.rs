@@ -1,0 +1,224 @@
+//! The background work of a guard with a store of its own: forgets old keys and operations, sets gauges, and leaves in
+//! order.
+
+use std::time::Duration;
+
+use fencegate_process::{clock::BootInstant, failpoint};
+use tokio::time::sleep;
+
+use super::{LocalBackend, LocalState};
+use crate::{
+    admission::{AdmissionTable, EvictionPass, EvictionStep, QuarantineScope},
+    config::MOST_KEYS,
+    error::AdmitError,
+    store::{Change, CleanShutdown, UnresolvedExecution},
+};
+
+impl LocalBackend {
+    pub(crate) fn start_clock_watch(&self) {
+        let mut state = self.lock();
+        let now = state.now;
+        state.sleep_detector.start(now);
+    }
+
+    /// Does this work for as long as it is polled.
+    pub(crate) async fn run_background(&self) {
+        self.start_clock_watch();
+        let _looking = ClockWatch(self);
+        let resting = async {
+            loop {
+                sleep(REST).await;
+                self.release_idle_keys();
+            }
+        };
+        let sweeping = async {
+            loop {
+                sleep(SWEEP).await;
+                // A failed store is reported elsewhere, see `store_failed`.
+                if self.sweep().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = resting => {}
+            () = sweeping => {}
+        }
+    }
+
+    /// Tells the store which keys are no longer at work. Call it every [`REST`].
+    pub(crate) fn release_idle_keys(&self) {
+        failpoint::pass("guard_rests");
+        let mut state = self.lock();
+        let now = state.now;
+        let changes = state.register.release_resting(LINGER, MOST_AT_ONCE, now);
+        self.commits.submit(changes);
+    }
+
+    /// Forgets keys that were not used for long, and operations after their `keep`, a batch at a time. So a dispatch
+    /// waits for one batch at most.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub(crate) async fn sweep(&self) -> Result<(), AdmitError> {
+        self.wait_durable(self.commits.submit(self.time_change())).await?;
+        let mut round = {
+            let state = self.lock();
+            let idle_since = state.now - self.config.evict_after;
+            state.register.eviction_pass(idle_since, MOST_KEYS)
+        };
+        while self.evict(&mut round).await? {}
+        while self.forget_expired().await? {}
+        Ok(())
+    }
+
+    /// Forgets one batch of keys. True if there may be more.
+    async fn evict(&self, round: &mut EvictionPass) -> Result<bool, AdmitError> {
+        let (moment, more) = {
+            let mut state = self.lock();
+            let now = state.now;
+            let EvictionStep { changes, more } = state.register.evict(round, MOST_AT_ONCE, now);
+            (self.commits.submit(changes), more)
+        };
+        self.wait_durable(moment).await.map(|()| more)
+    }
+
+    /// Forgets one batch of operations. True if there may be more.
+    async fn forget_expired(&self) -> Result<bool, AdmitError> {
+        let before = self.time();
+        let outlived = match self.store.expired(before, MOST_AT_ONCE) {
+            Ok(ids) => ids,
+            Err(error) => {
+                self.metrics.record_store_error("read");
+                tracing::error!(%error, "guard.store_unreadable");
+                return Ok(false);
+            }
+        };
+        let found = outlived.len();
+        let (moment, forgotten) = {
+            // A reserved operation may be about to run again, and its holder writes the entry anew.
+            let state = self.lock();
+            let free = outlived.into_iter().filter(|id| !state.active_operations.is_reserved(id));
+            let changes: Vec<_> = free.map(|id| Change::ForgetFinished { id, before }).collect();
+            let forgotten = changes.len();
+            (self.commits.submit(changes), forgotten)
+        };
+        self.wait_durable(moment).await?;
+        // Reserved operations stay, so a full batch of them must not look as if there were more to do.
+        Ok(found == MOST_AT_ONCE && forgotten > 0)
+    }
+
+    /// Sets the gauges.
+    pub(crate) fn update_gauges(&self) {
+        let (doubts, silent, keys, at_work, quarantine) = {
+            let LocalState { register, now, .. } = &*self.lock();
+            let quarantine = register.quarantine(*now);
+            (register.doubts(), register.silent_count(), register.len(), register.active_keys(), quarantine)
+        };
+        self.metrics.set_not_seen(silent);
+        self.metrics.set_active_keys(at_work);
+        self.metrics.set_in_doubt(doubts);
+        self.metrics.set_store_keys(keys);
+        self.metrics.set_quarantined(match quarantine.map(|closed| closed.scope) {
+            None => 0,
+            Some(QuarantineScope::Keys(closed)) => closed,
+            Some(QuarantineScope::EveryKey(_)) => keys.max(1),
+        });
+        let taken = self.store.journal();
+        self.metrics.set_journal(taken.entries, taken.bytes, self.config.journal.most);
+        if let Some(disk) = self.store.disk() {
+            self.metrics.set_disk(disk.free, disk.size);
+        }
+        // If the store cannot be read, the gauge keeps its last value, and the failure is counted elsewhere.
+        if let Ok(operations) = self.count_unknown() {
+            self.metrics.set_unknown_operations(operations);
+        }
+    }
+
+    /// Call this after the last exchange. It writes down what only memory knows, so that the next start needs no
+    /// quarantine: first the marks, in batches, and at the end the marker that makes them count.
+    ///
+    /// # Errors
+    /// The marker was not written, so the next start assumes a crash.
+    pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
+        loop {
+            let changes = {
+                let mut state = self.lock();
+                let now = state.now;
+                state.register.release_resting(Duration::ZERO, MOST_AT_ONCE, now)
+            };
+            let more = changes.len() >= MOST_AT_ONCE;
+            self.wait_durable(self.commits.submit(changes)).await?;
+            if !more {
+                break;
+            }
+        }
+        let mut told = 0;
+        loop {
+            let marks = self.lock().register.exact_watermarks(told, MOST_AT_ONCE);
+            told += marks.len();
+            let more = marks.len() == MOST_AT_ONCE;
+            self.wait_durable(self.commits.submit(marks.into_iter().map(Change::Watermarks).collect()))
+                .await?;
+            if !more {
+                break;
+            }
+        }
+        let stop = {
+            let LocalState { register, now, .. } = &*self.lock();
+            clean_shutdown(register, *now, self.time.longest_execution(*now))
+        };
+        let mut last = self.time_change();
+        last.push(Change::CleanShutdown(stop));
+        self.wait_durable(self.commits.submit(last)).await?;
+        self.commits.close();
+        Ok(())
+    }
+}
+
+/// Says that nobody looks at the clock any more when the background work ends.
+struct ClockWatch<'a>(&'a LocalBackend);
+
+impl Drop for ClockWatch<'_> {
+    fn drop(&mut self) {
+        self.0.lock().sleep_detector.stop();
+    }
+}
+
+/// How often old keys and operations are looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// How often the store is told of keys that have come to rest.
+const REST: Duration = Duration::from_millis(100);
+
+/// Keys or operations in one transaction.
+const MOST_AT_ONCE: usize = 1000;
+
+/// How long after its last use a key counts as at work in the store. That is longer than a gateway keeps an idle tenure
+/// (250 ms by default), because the next tenure needs a write anyway. It is short, because after an unclean stop all
+/// keys at work have to wait.
+const LINGER: Duration = Duration::from_millis(400);
+
+fn clean_shutdown(register: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdown {
+    let mut doubts: Vec<UnresolvedExecution> = register
+        .open_doubts(now)
+        .into_iter()
+        .map(|doubt| UnresolvedExecution {
+            keys: doubt.keys,
+            token: doubt.token,
+            mode: doubt.mode,
+            remaining: doubt.until.since(now),
+            place: doubt.place,
+        })
+        .collect();
+    // The drain is over, so open connections break now, but their executions may go on: they are in doubt.
+    doubts.extend(register.open_dispatches().into_iter().map(|claim| UnresolvedExecution {
+        keys: claim.keys.to_vec(),
+        token: claim.token,
+        mode: claim.mode,
+        remaining: max_execution,
+        place: None,
+    }));
+    let quarantine = register.quarantine(now).map(|closed| closed.until.since(now));
+    CleanShutdown { marks: Vec::new(), doubts, quarantine }
+}

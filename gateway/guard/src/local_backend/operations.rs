@@ -1,0 +1,105 @@
+//! Operations of a guard with a store of its own: memory knows which are reserved, and the store has their entries.
+
+use fencegate_policies::operation::OperationId;
+
+use super::LocalBackend;
+use crate::{
+    backend_types::{OperationLock, ReserveOutcome},
+    error::AdmitError,
+    operation::{JournalEntry, JournalUpdate, State},
+    store::{Change, JournalSize},
+    store_clock::whole_seconds,
+};
+
+/// Unknown operations are counted up to this number only, because each count reads all their ids.
+const MOST_COUNTED: usize = 10_000;
+
+impl LocalBackend {
+    pub(crate) fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
+        if let Err(told) = self.lock().active_operations.reserve(id) {
+            return Ok(ReserveOutcome::Held(Box::pin(told)));
+        }
+        // Read after the reservation, so that nobody else can change the entry.
+        let known = self.entry(&id).inspect_err(|_| self.release(&id))?;
+        Ok(ReserveOutcome::Acquired(OperationLock::Local(id), known.map(Box::new)))
+    }
+
+    pub(crate) fn release(&self, id: &OperationId) {
+        self.lock().active_operations.release(id);
+    }
+
+    pub(crate) async fn record(
+        &self,
+        right: Option<&OperationLock>,
+        writing: JournalUpdate,
+    ) -> Result<(), AdmitError> {
+        let Some(OperationLock::Local(id)) = right else { return Ok(()) };
+        let id = *id;
+        let change = match writing {
+            JournalUpdate::Nothing => return Ok(()),
+            JournalUpdate::Entry(entry) => Change::Operation { id, entry },
+            JournalUpdate::Forget => Change::ForgetOperation { id },
+        };
+        self.wait_durable(self.commits.submit(vec![change])).await
+    }
+
+    pub(crate) fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
+        self.store.operation(id).map_err(|error| self.read_error(&error))
+    }
+
+    pub(crate) fn find_by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
+        self.store.find_by_reference(reference).map_err(|error| self.read_error(&error))
+    }
+
+    pub(crate) fn may_still_run(&self, entry: &JournalEntry) -> bool {
+        // An upstream may answer with an error and go on working. Then no key is in doubt, but a probe's "no" would
+        // come too early all the same. So enough of the store's time has to have passed as well.
+        let now = self.now();
+        let longest = self.config.send_within + self.time.longest_execution(now);
+        let began = entry.began.unwrap_or(entry.admitted);
+        self.time() <= began.saturating_add(whole_seconds(longest)) || {
+            let register = &self.lock().register;
+            register.quarantined_until(&entry.keys, now).is_some()
+                || register.may_run(&entry.keys, entry.token, now)
+        }
+    }
+
+    pub(crate) fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
+        let mut found = self.store.unfinished(most).map_err(|error| self.read_error(&error))?;
+        let state = self.lock();
+        found.retain(|(id, _)| !state.active_operations.is_reserved(id));
+        Ok(found)
+    }
+
+    /// How many operations have an unknown outcome and are not running, [`MOST_COUNTED`] at most.
+    pub(super) fn count_unknown(&self) -> Result<usize, AdmitError> {
+        let running = || self.lock().active_operations.running();
+        // Both looks are needed: an operation may begin after the first one, or end before the second one while its
+        // outcome is not written yet.
+        let before = running();
+        let open = self.store.unfinished_ids(MOST_COUNTED).map_err(|error| self.read_error(&error))?;
+        let after = running();
+        Ok(open.iter().filter(|id| !before.contains(id) && !after.contains(id)).count())
+    }
+
+    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, AdmitError> {
+        if !self.entry(&id)?.is_some_and(|entry| entry.state != State::Admitted) {
+            return Ok(false);
+        }
+        let moment = {
+            let state = self.lock();
+            if state.active_operations.is_reserved(&id) {
+                return Ok(false);
+            }
+            self.commits.submit(vec![Change::ForgetFinished { id, before: u64::MAX }])
+        };
+        self.wait_durable(moment).await.map(|()| true)
+    }
+
+    pub(crate) fn journal(&self) -> JournalSize {
+        self.store.journal()
+    }
+}

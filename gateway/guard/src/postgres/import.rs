@@ -1,0 +1,165 @@
+//! Takes in a store that was kept in a file.
+//!
+//! One transaction copies the store. The copy is no store until the caller has made sure that nobody uses the old one,
+//! and calls [`ImportLock::finish`]. A lock keeps others from making a store in the schema all that time.
+
+use tokio_postgres::Error;
+
+use super::{
+    config::{PostgresConfig, UnusableDatabaseError},
+    connect::{Connection, ConnectionPurpose, StatementError},
+    error::PostgresError,
+    import_record::{ImportRecord, read_record},
+    import_transaction::{ImportHeader, ImportTransaction},
+    migrate::{FORMAT, LOCK_IF_FREE, UNLOCK, find_store, upgrade},
+};
+
+/// A schema that nobody else changes meanwhile.
+pub struct ImportLock {
+    connection: Connection,
+    place: PostgresConfig,
+}
+
+/// The content of the schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SchemaContent {
+    Nothing,
+    /// A copy that is no store yet.
+    Copy(ImportRecord),
+    /// A store, with the copy that it was made of, if any.
+    Store(Option<ImportRecord>),
+}
+
+/// Makes the copy of this name the store; works once.
+const FINISH: &str = "WITH made AS (
+    INSERT INTO $$.store (format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why,
+        origin, followed)
+    SELECT format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why,
+        origin, followed
+    FROM $$.moved_in WHERE id = $1 RETURNING 1)
+    SELECT count(*) FROM made";
+
+impl ImportLock {
+    /// # Errors
+    /// The database is not fit for a store, or another process makes one there at this moment.
+    pub async fn open(place: &PostgresConfig) -> Result<Self, UnusableDatabaseError> {
+        let connection = Connection::open(place, ConnectionPurpose::Setup, "migrate").await?;
+        connection.check_replication(place).await?;
+        let free = connection.client().query_one(LOCK_IF_FREE, &[&&*place.schema]).await;
+        let free = free.map_err(|error| place.connect_error(&error))?;
+        let intake = Self { connection, place: place.clone() };
+        if free.get(0) {
+            return Ok(intake);
+        }
+        Err(intake.schema_error("another command makes a store there, or moves one there, at this moment"))
+    }
+
+    /// # Errors
+    /// It cannot be read.
+    pub async fn content(&self) -> Result<SchemaContent, UnusableDatabaseError> {
+        let client = self.connection.client();
+        let copy = read_record(client, &self.place).await?;
+        Ok(match (find_store(client, &self.place).await?, copy) {
+            (Some(_), copy) => SchemaContent::Store(copy),
+            (None, Some(copy)) => SchemaContent::Copy(copy),
+            (None, None) => SchemaContent::Nothing,
+        })
+    }
+
+    /// Tries whether a copy could be made: makes the tables, and rolls them back.
+    ///
+    /// # Errors
+    /// They cannot be made.
+    pub async fn dry_run(&mut self) -> Result<(), UnusableDatabaseError> {
+        let Self { connection, place } = self;
+        let transaction =
+            connection.client_mut().transaction().await.map_err(|error| place.connect_error(&error))?;
+        create_tables(&transaction, place).await?;
+        transaction.rollback().await.map_err(|error| place.connect_error(&error))
+    }
+
+    /// Copies the store, in place of any earlier copy that is no store yet. The copy is durable when this returns, and
+    /// is no store yet.
+    ///
+    /// # Errors
+    /// There is no copy, or one that is no store.
+    pub async fn copy<E: From<UnusableDatabaseError>>(
+        &mut self,
+        handed: ImportHeader,
+        fill: impl AsyncFnOnce(&mut ImportTransaction<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Self { connection, place } = self;
+        let failed = |error: Error| place.connect_error(&error);
+        let transaction = connection.client_mut().transaction().await.map_err(failed)?;
+        create_tables(&transaction, place).await?;
+        let mut copying = ImportTransaction::begin(transaction, handed, place).await?;
+        fill(&mut copying).await?;
+        copying.commit().await?;
+        if self.connection.take_warning() {
+            return Err(self
+                .schema_error("the server warned of the commit: a standby may not have it")
+                .into());
+        }
+        Ok(())
+    }
+
+    /// Makes the copy of this name the store.
+    ///
+    /// # Errors
+    /// If the copy exists, it is not known whether it is the store now.
+    pub async fn finish(&self, id: &str) -> Result<(), UnusableDatabaseError> {
+        let question = FINISH.replace("$$", &self.place.schema);
+        let asked = self.connection.query_one(&question, &[&id]).await;
+        match asked.map(|row| row.get::<_, i64>(0)) {
+            Ok(1) => Ok(()),
+            Ok(_) => Err(self.schema_error("the copy is not there any more")),
+            Err(why) => Err(self.statement_error(why)),
+        }
+    }
+
+    /// Lets the next command in. Without this it would come in when the server has noticed that the session is over, which
+    /// takes a moment.
+    pub async fn close(self) {
+        // If it fails, that moment is waited for.
+        self.connection.query_one(UNLOCK, &[&&*self.place.schema]).await.ok();
+    }
+
+    fn schema_error(&self, why: impl ToString) -> UnusableDatabaseError {
+        UnusableDatabaseError::Failed { place: self.place.to_string(), why: why.to_string() }
+    }
+
+    fn statement_error(&self, why: StatementError) -> UnusableDatabaseError {
+        self.schema_error(PostgresError::from(why))
+    }
+}
+
+/// Schema and tables, empty.
+async fn create_tables(
+    transaction: &tokio_postgres::Transaction<'_>,
+    place: &PostgresConfig,
+) -> Result<(), UnusableDatabaseError> {
+    let failed = |error: Error| place.connect_error(&error);
+    let schema = &place.schema;
+    let from = match read_record(transaction.client(), place).await? {
+        Some(earlier) if earlier.format > FORMAT => {
+            let (found, reads) = (earlier.format, FORMAT);
+            return Err(UnusableDatabaseError::Newer { place: place.to_string(), found, reads });
+        }
+        Some(earlier) => {
+            let names = ["key", "at_work", "held", "operation", "lane", "instance", "moved_in"];
+            let names = names.map(|name| format!("{schema}.{name}")).join(", ");
+            transaction.batch_execute(&format!("TRUNCATE {names}")).await.map_err(failed)?;
+            earlier.format
+        }
+        None => {
+            let made = format!("CREATE SCHEMA IF NOT EXISTS {schema}");
+            transaction.batch_execute(&made).await.map_err(failed)?;
+            0
+        }
+    };
+    upgrade(transaction.client(), place, from).await?;
+    if from == 0 {
+        transaction.batch_execute(include_str!("sql/moved_in.sql")).await.map_err(failed)?;
+    }
+    Ok(())
+}

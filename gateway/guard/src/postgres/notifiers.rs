@@ -1,0 +1,58 @@
+//! Wakes requests of this process that wait for a key or an operation.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, futures::OwnedNotified},
+    time::sleep,
+};
+
+use super::admit_reply::ChangeFuture;
+
+/// Several keys share a bell, so a request may be woken for nothing and look once more.
+#[derive(Debug)]
+pub(super) struct KeyNotifiers(Vec<Arc<Notify>>);
+
+/// A waiting request looks again after this time at the latest, because a notice of the database may be lost.
+const LOOK: Duration = Duration::from_millis(500);
+
+const BELLS: usize = 256;
+
+impl KeyNotifiers {
+    pub(super) fn new() -> Self {
+        Self((0..BELLS).map(|_| Arc::default()).collect())
+    }
+
+    /// Take the bell before the look, so that no change is missed between look and wait.
+    pub(super) fn subscribe(&self, name: &str) -> OwnedNotified {
+        self.0[slot(name)].clone().notified_owned()
+    }
+
+    pub(super) fn notify(&self, name: &str) {
+        self.0[slot(name)].notify_waiters();
+    }
+
+    pub(super) fn notify_all(&self) {
+        self.0.iter().for_each(|bell| bell.notify_waiters());
+    }
+}
+
+fn slot(name: &str) -> usize {
+    let mut hash = DefaultHasher::new();
+    name.hash(&mut hash);
+    usize::try_from(hash.finish() % BELLS as u64).unwrap_or_default()
+}
+
+/// Returns when the bell was rung, or a while has passed.
+pub(super) fn changed(bell: OwnedNotified) -> ChangeFuture {
+    Box::pin(async move {
+        tokio::select! {
+            () = bell => {}
+            () = sleep(LOOK) => {}
+        }
+    })
+}

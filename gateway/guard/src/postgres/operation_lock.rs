@@ -1,0 +1,79 @@
+//! The right to decide over an operation.
+
+use std::{mem, sync::Arc};
+
+use fencegate_policies::operation::OperationId;
+use fencegate_process::randomness::Guid;
+
+use super::{
+    admit_reply::ChangeFuture,
+    name_registry::{NameHandle, NameRegistry},
+};
+
+/// The right to decide over an operation, valid for all guards of the store. It is given back when it is dropped.
+pub struct PostgresOperationLock {
+    pub(super) id: OperationLockId,
+    /// The receiver when it is given back.
+    releaser: Option<Arc<dyn ReleaseLock>>,
+}
+
+/// Takes rights back, in the background.
+pub(super) trait ReleaseLock: Send + Sync {
+    fn release(&self, right: OperationLockId);
+}
+
+/// The identity of one right: a later right over the same operation has another one.
+#[derive(Debug, Clone)]
+pub(super) struct OperationLockId {
+    pub(super) id: OperationId,
+    holder: Arc<NameHandle>,
+}
+
+/// The answer to a request for the right.
+pub enum ReserveReply {
+    Acquired(PostgresOperationLock),
+    /// Ask again when told.
+    Held(ChangeFuture),
+}
+
+/// The result of a write under a right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOutcome {
+    Durable,
+    /// Nothing was changed: another guard has taken this one for dead, and has taken over the right.
+    NotHeld,
+}
+
+impl OperationLockId {
+    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<NameRegistry>) -> Self {
+        Self { id, holder: Arc::new(names.register(holder)) }
+    }
+
+    pub(super) fn holder(&self) -> Guid {
+        self.holder.name()
+    }
+}
+
+impl PostgresOperationLock {
+    pub(super) fn new(right: OperationLockId, back: Arc<dyn ReleaseLock>) -> Self {
+        Self { id: right, releaser: Some(back) }
+    }
+
+    pub fn id(&self) -> OperationId {
+        self.id.id
+    }
+
+    /// The caller's next statement gives the right back.
+    pub(super) fn into_id(mut self) -> OperationLockId {
+        drop(mem::take(&mut self.releaser));
+        self.id.clone()
+    }
+}
+
+impl Drop for PostgresOperationLock {
+    fn drop(&mut self) {
+        if let Some(back) = self.releaser.take() {
+            back.release(self.id.clone());
+        }
+    }
+}

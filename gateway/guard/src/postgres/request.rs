@@ -1,0 +1,240 @@
+//! The questions and answers of `sql/act.sql`.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::BootInstant;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    admit_reply::{DispatchName, InFlightDispatch},
+    connect::millis,
+    name_registry::NameHandle,
+    operation_lock::OperationLockId,
+};
+use crate::{
+    admission::{Claim, DispatchEnd},
+    operation::{JournalEntry, JournalUpdate, State, StoredResponse},
+};
+
+/// One question to the database.
+#[derive(Debug, Clone)]
+pub(super) enum DbRequest {
+    Look {
+        how: AdmitKind,
+        claim: Claim,
+        name: DispatchName,
+        in_hand: NameHandle,
+        operation: Option<(OperationLockId, Box<JournalEntry>)>,
+    },
+    End {
+        dispatch: InFlightDispatch,
+        ended: DispatchEnd,
+        /// A doubt takes as long at least, from when the database is told.
+        at_least: Duration,
+        operation: Option<(OperationLockId, JournalUpdate)>,
+    },
+    Reserve(OperationLockId),
+    Release(OperationLockId),
+    Write(OperationLockId, JournalUpdate),
+    Resolve {
+        keys: Arc<[ResourceKey]>,
+        token: Token,
+    },
+    /// Asks nothing. A connection has to be open for it.
+    Nothing,
+}
+
+/// The kind of a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AdmitKind {
+    Claim,
+    Settle,
+    Pass,
+}
+
+/// The answer to one question.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub(super) enum DbReply {
+    Running,
+    Wait {
+        #[serde(default)]
+        key: Option<String>,
+        #[serde(default)]
+        left: Option<i64>,
+    },
+    Closed {
+        left: i64,
+    },
+    Future {
+        epoch: u64,
+    },
+    Floor {
+        epoch: u64,
+    },
+    Recovered {
+        epoch: u64,
+    },
+    Stale {
+        token: Token,
+    },
+    Duplicate {
+        token: Token,
+    },
+    NotHeld,
+    Dead,
+    Done,
+    None,
+}
+
+/// The answers to a batch.
+#[derive(Debug, Deserialize)]
+pub(super) struct DbReplyBatch {
+    /// The number of this statement in the instance. 0: it was refused, because it came from an earlier connection.
+    pub(super) acts: i64,
+    pub(super) answers: Vec<DbReply>,
+}
+
+/// A question in the form that the function reads.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RequestRow<'i> {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    keys: Vec<&'i str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<Token>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u64>,
+    shared: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<Token>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    era: Option<u64>,
+    again: bool,
+    longest: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remains: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    writing: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ends: Option<i64>,
+}
+
+impl AdmitKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Settle => "settle",
+            Self::Pass => "pass",
+        }
+    }
+}
+
+impl DbRequest {
+    pub(super) fn keys(&self) -> &[ResourceKey] {
+        match self {
+            Self::Look { claim, .. } => &claim.keys,
+            Self::End { dispatch, .. } => &dispatch.keys,
+            Self::Resolve { keys, .. } => keys,
+            Self::Reserve(_) | Self::Release(_) | Self::Write(..) | Self::Nothing => &[],
+        }
+    }
+
+    /// The question at this moment: instants become remaining times, because the database does not know our clock.
+    pub(super) fn to_row(&self, again: bool, longest: i64, now: BootInstant) -> RequestRow<'_> {
+        let keys = self.keys().iter().map(ResourceKey::as_str).collect();
+        let blank = RequestRow { keys, again, longest, ..RequestRow::default() };
+        match self {
+            Self::Look { how, claim, name, operation, .. } => {
+                let writing = operation.as_ref().map(|(_, entry)| JournalUpdate::Entry(entry.clone()));
+                let written = RequestRow {
+                    kind: how.as_str(),
+                    id: Some(name.to_string()),
+                    parent: claim.caller(),
+                    era: claim.era.map(|era| era.min(i64::MAX as u64)),
+                    ..blank.with_token(claim.token, claim.mode)
+                };
+                written.with_operation(operation.as_ref().map(|(right, _)| right).zip(writing.as_ref()))
+            }
+            Self::End { dispatch, ended, at_least, operation } => {
+                let remains = match ended {
+                    DispatchEnd::Known => None,
+                    DispatchEnd::InDoubt { until } => Some(millis(until.since(now).max(*at_least))),
+                };
+                let id = Some(dispatch.name.to_string());
+                let written = RequestRow {
+                    kind: "end",
+                    id,
+                    remains,
+                    ..blank.with_token(dispatch.token, dispatch.mode)
+                };
+                written.with_operation(operation.as_ref().map(|(right, writing)| (right, writing)))
+            }
+            Self::Reserve(right) => {
+                RequestRow { kind: "reserve", ..blank }.with_operation(Some((right, &JournalUpdate::Nothing)))
+            }
+            Self::Release(right) => {
+                RequestRow { kind: "release", ..blank }.with_operation(Some((right, &JournalUpdate::Nothing)))
+            }
+            Self::Write(right, writing) => {
+                RequestRow { kind: "write", ..blank }.with_operation(Some((right, writing)))
+            }
+            Self::Resolve { token, .. } => RequestRow { kind: "resolve", token: Some(*token), ..blank },
+            // Without keys it resolves nothing.
+            Self::Nothing => RequestRow { kind: "resolve", ..blank },
+        }
+    }
+}
+
+impl RequestRow<'_> {
+    fn with_token(self, token: Token, mode: Mode) -> Self {
+        Self { token: Some(token), epoch: Some(token.number()), shared: mode == Mode::Shared, ..self }
+    }
+
+    fn with_operation(mut self, operation: Option<(&OperationLockId, &JournalUpdate)>) -> Self {
+        let Some((right, writing)) = operation else { return self };
+        self.operation = Some(format!("\\x{}", right.id));
+        self.holder = Some(right.holder().to_string());
+        match writing {
+            JournalUpdate::Nothing => {}
+            JournalUpdate::Forget => self.writing = Some("forget"),
+            JournalUpdate::Entry(entry) => {
+                self.writing = Some("entry");
+                self.entry = Some(serde_json::to_string(entry).expect("plain fields serialise"));
+                self.ends = expires_at(entry);
+                if let State::Done { answer: Some(StoredResponse { body: Some(body), .. }), .. } =
+                    &entry.state
+                {
+                    let digits: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
+                    self.body = Some(format!("\\x{digits}"));
+                }
+            }
+        }
+        self
+    }
+}
+
+/// When it may be forgotten: seconds of the store's time.
+pub(super) fn expires_at(entry: &JournalEntry) -> Option<i64> {
+    let end = match entry.state {
+        State::Admitted => return None,
+        State::Done { at, .. } | State::Resolved { at, .. } => at.saturating_add(entry.keep),
+    };
+    Some(i64::try_from(end).unwrap_or(i64::MAX))
+}
+
+/// All keys of a batch, sorted by their bytes, without duplicates.
+pub(super) fn distinct_keys<'i>(items: impl Iterator<Item = &'i DbRequest>) -> Vec<&'i str> {
+    let keys: BTreeSet<&str> = items.flat_map(DbRequest::keys).map(ResourceKey::as_str).collect();
+    keys.into_iter().collect()
+}

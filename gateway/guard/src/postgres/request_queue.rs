@@ -1,0 +1,368 @@
+//! The questions that wait for the database: when the connection is free, all that wait go as one statement.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::{
+    admit_reply::InFlightDispatch,
+    error::PostgresError,
+    operation_lock::{OperationLockId, ReleaseLock},
+    request::{AdmitKind, DbReply, DbRequest},
+};
+use crate::{admission::DispatchEnd, operation::JournalUpdate};
+
+/// The backlog of one instance.
+#[derive(Debug, Default)]
+pub(super) struct RequestQueue {
+    waiting: Mutex<QueueState>,
+    more: Notify,
+    idle: Notify,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    items: VecDeque<PendingRequest>,
+    /// How many were taken out and are not answered yet.
+    under_way: usize,
+    closed: bool,
+}
+
+/// One question, and the caller that waits for its answer.
+#[derive(Debug)]
+pub(super) struct PendingRequest {
+    pub(super) item: DbRequest,
+    reply: Option<oneshot::Sender<Result<PendingReply, PostgresError>>>,
+    /// It was asked before, and the answer was lost.
+    pub(super) again: bool,
+}
+
+/// An answer on its way to its caller. If the caller has gone, the answer is dropped unheard, and the registration that
+/// it reports is taken back.
+#[derive(Debug)]
+pub(super) struct PendingReply {
+    answer: DbReply,
+    cancel: Option<CancelOnDrop>,
+}
+
+#[derive(Debug)]
+struct CancelOnDrop {
+    backlog: Arc<RequestQueue>,
+    item: Option<DbRequest>,
+}
+
+/// The most questions in one statement.
+pub(super) const MOST_AT_ONCE: usize = 256;
+
+impl RequestQueue {
+    /// Asks a question, after all others that wait. If the returned receiver is dropped, a registration is taken back.
+    pub(super) fn enqueue(&self, item: DbRequest) -> oneshot::Receiver<Result<PendingReply, PostgresError>> {
+        let (reply, answer) = oneshot::channel();
+        self.push(PendingRequest { item, reply: Some(reply), again: false });
+        answer
+    }
+
+    /// Tells the database something, again and again until it has answered. No caller waits.
+    pub(super) fn enqueue_detached(&self, item: DbRequest) {
+        self.push(PendingRequest { item, reply: None, again: false });
+    }
+
+    fn push(&self, pending: PendingRequest) {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            drop(waiting);
+            return pending.fail(&PostgresError::Unreachable("this guard is leaving".into()));
+        }
+        waiting.items.push_back(pending);
+        drop(waiting);
+        self.more.notify_one();
+    }
+
+    /// The next batch, of at most so many questions. Questions whose callers have gone, and which were never asked, are
+    /// left out. `None` after [`RequestQueue::close`], when nothing is left.
+    pub(super) async fn next_batch(&self, most: usize) -> Option<Vec<PendingRequest>> {
+        loop {
+            let more = self.more.notified();
+            {
+                let mut waiting = self.lock();
+                while waiting.items.front().is_some_and(PendingRequest::is_abandoned) {
+                    waiting.items.pop_front();
+                }
+                if !waiting.items.is_empty() {
+                    let most = waiting.items.len().min(most);
+                    let batch: Vec<_> =
+                        waiting.items.drain(..most).filter(|one| !one.is_abandoned()).collect();
+                    waiting.under_way = batch.len();
+                    return Some(batch);
+                }
+                waiting.under_way = 0;
+                self.idle.notify_waiters();
+                if waiting.closed {
+                    return None;
+                }
+            }
+            more.await;
+        }
+    }
+
+    /// Puts a batch back in front of all others, because it was asked before.
+    pub(super) fn push_front(&self, batch: Vec<PendingRequest>) {
+        let mut waiting = self.lock();
+        for pending in batch.into_iter().rev() {
+            waiting.items.push_front(pending);
+        }
+        drop(waiting);
+        self.more.notify_one();
+    }
+
+    /// Puts an end of a dispatch behind all others. Another one may succeed meanwhile.
+    pub(super) fn push_back(&self, end: PendingRequest) {
+        self.lock().items.push_back(end);
+        self.more.notify_one();
+    }
+
+    /// The database cannot be asked, so waiting callers are told. What has to be told to the database stays in the
+    /// backlog, and possible registrations are taken back.
+    pub(super) fn fail(&self, unavailable: &PostgresError) {
+        let waiting = std::mem::take(&mut self.lock().items);
+        let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.abandon(unavailable)).collect();
+        self.push_front(left);
+    }
+
+    /// Takes no more questions. Those that wait are still asked.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.more.notify_one();
+    }
+
+    /// Returns when no question waits or is under way.
+    pub(super) async fn wait_idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            {
+                let waiting = self.lock();
+                if waiting.items.is_empty() && waiting.under_way == 0 {
+                    return;
+                }
+            }
+            idle.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        // A poisoned lock does no harm: the queue is only appended to or drained.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PendingRequest {
+    /// Whether it can be left out: its caller has gone, and it was never asked.
+    fn is_abandoned(&self) -> bool {
+        let gone = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
+        gone && !self.again
+            && matches!(self.item, DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. })
+    }
+
+    /// Hands the answer to the caller. If the caller has gone, a registration is taken back.
+    pub(super) fn deliver(self, answer: DbReply, backlog: &Arc<RequestQueue>) {
+        let registered = matches!(
+            (&self.item, &answer),
+            (DbRequest::Look { .. }, DbReply::Running) | (DbRequest::Reserve(_), DbReply::Done)
+        );
+        let Some(reply) = self.reply else { return };
+        let back = registered.then(|| CancelOnDrop { backlog: backlog.clone(), item: Some(self.item) });
+        // If it cannot be sent, it is dropped, and the drop takes the registration back.
+        drop(reply.send(Ok(PendingReply { answer, cancel: back })));
+    }
+
+    /// Tells the caller that it failed. Nothing has to be told to the database.
+    pub(super) fn fail(self, unavailable: &PostgresError) {
+        if let Some(reply) = self.reply {
+            // This fails if the caller has gone.
+            drop(reply.send(Err(unavailable.clone())));
+        }
+    }
+
+    /// The database will never take this question. Tells the caller that it failed. Returns what is left to be said, or a
+    /// key would stay in flight. Of the end of a dispatch: the end with the right given back, and nothing written of the
+    /// operation. Of a registration whose first answer was lost: that it is taken back.
+    pub(super) fn reject(mut self, unavailable: &PostgresError) -> Option<Self> {
+        if let Some(reply) = self.reply.take() {
+            drop(reply.send(Err(unavailable.clone())));
+        }
+        let item = match self.item {
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => cancellation(self.item)?,
+            DbRequest::End { dispatch, ended, at_least, operation } => {
+                let operation = match operation? {
+                    (_, JournalUpdate::Nothing) => None,
+                    (right, JournalUpdate::Entry(_) | JournalUpdate::Forget) => {
+                        Some((right, JournalUpdate::Nothing))
+                    }
+                };
+                DbRequest::End { dispatch, ended, at_least, operation }
+            }
+            _ => return None,
+        };
+        Some(Self { item, reply: None, again: self.again })
+    }
+
+    /// Whether it is the end of a dispatch. Its place in the queue decides nothing.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self.item, DbRequest::End { .. })
+    }
+
+    /// The answer was lost: the question has to be asked again, or, if its caller has gone, taken back.
+    pub(super) fn retry_or_cancel(self) -> Option<Self> {
+        let wanted = !self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
+        match self.item {
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if !wanted => {
+                Some(Self { item: cancellation(self.item)?, reply: None, again: true })
+            }
+            item => Some(Self { item, reply: self.reply, again: true }),
+        }
+    }
+
+    /// Tells the caller that it failed. Returns what still has to be told to the database.
+    fn abandon(mut self, unavailable: &PostgresError) -> Option<Self> {
+        if let Some(reply) = self.reply.take() {
+            drop(reply.send(Err(unavailable.clone())));
+        }
+        let item = match self.item {
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => cancellation(self.item)?,
+            DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. } => return None,
+            said @ (DbRequest::End { .. }
+            | DbRequest::Release(_)
+            | DbRequest::Write(..)
+            | DbRequest::Nothing) => said,
+        };
+        Some(Self { item, reply: None, again: self.again })
+    }
+}
+
+impl PendingReply {
+    /// The caller takes the answer, so a registration stays.
+    pub(super) fn accept(mut self) -> DbReply {
+        if let Some(back) = &mut self.cancel {
+            back.item = None;
+        }
+        self.answer
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take().and_then(cancellation) {
+            self.backlog.enqueue_detached(item);
+        }
+    }
+}
+
+/// The message that takes back a registration, or a possible one. It also removes the entry of the operation, because
+/// not a byte was sent.
+fn cancellation(item: DbRequest) -> Option<DbRequest> {
+    match item {
+        DbRequest::Look {
+            claim,
+            name,
+            in_hand,
+            operation,
+            how: AdmitKind::Claim | AdmitKind::Settle | AdmitKind::Pass,
+        } => {
+            let (keys, token, mode) = (claim.keys, claim.token, claim.mode);
+            let dispatch = InFlightDispatch { name, keys, token, mode, _in_hand: in_hand };
+            let operation = operation.map(|(right, _)| (right, JournalUpdate::Forget));
+            Some(DbRequest::End { dispatch, ended: DispatchEnd::Known, at_least: Duration::ZERO, operation })
+        }
+        DbRequest::Reserve(right) => Some(DbRequest::Release(right)),
+        _ => None,
+    }
+}
+
+impl ReleaseLock for RequestQueue {
+    fn release(&self, right: OperationLockId) {
+        self.enqueue_detached(DbRequest::Release(right));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::{operation::OperationId, plan::Mode, token::Token};
+    use fencegate_process::randomness::{Guid, SystemRandomness};
+
+    use super::*;
+    use crate::postgres::{admit_reply::DispatchName, name_registry::NameRegistry};
+
+    fn right() -> OperationLockId {
+        OperationLockId::new(OperationId::from_bytes([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
+    }
+
+    #[tokio::test]
+    async fn what_was_registered_for_somebody_who_goes_away_is_taken_back() {
+        let backlog = Arc::<RequestQueue>::default();
+        let (right, other) = (right(), right());
+        let [heard, unheard] = [right, other.clone()].map(|right| backlog.enqueue(DbRequest::Reserve(right)));
+        for pending in backlog.next_batch(MOST_AT_ONCE).await.expect("two wait") {
+            pending.deliver(DbReply::Done, &backlog);
+        }
+        assert_eq!(heard.await.expect("answered").expect("no trouble").accept(), DbReply::Done);
+        // The answer has come, and its caller has not taken it.
+        drop(unheard);
+        let left = backlog.next_batch(MOST_AT_ONCE).await.expect("one is left to say");
+        let [PendingRequest { item: DbRequest::Release(released), .. }] = &left[..] else {
+            panic!("{left:?}")
+        };
+        assert_eq!(released.holder(), other.holder());
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_before_it_is_asked_asks_nothing_and_afterwards_takes_it_back() {
+        let backlog = Arc::<RequestQueue>::default();
+        drop(backlog.enqueue(DbRequest::Reserve(right())));
+        let asked = right();
+        let waits = backlog.enqueue(DbRequest::Reserve(asked.clone()));
+        let batch = backlog.next_batch(MOST_AT_ONCE).await.expect("one waits");
+        assert_eq!(batch.len(), 1, "nobody waits for the other");
+        drop(waits);
+        backlog.push_front(batch.into_iter().filter_map(PendingRequest::retry_or_cancel).collect());
+        backlog.fail(&PostgresError::Timeout);
+        let left = backlog.next_batch(MOST_AT_ONCE).await.expect("it may be registered");
+        let [PendingRequest { item: DbRequest::Release(released), again: true, .. }] = &left[..] else {
+            panic!("{left:?}")
+        };
+        assert_eq!(released.holder(), asked.holder());
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_refused_for_good_is_told_without_its_entry_and_then_without_its_operation() {
+        let backlog = Arc::<RequestQueue>::default();
+        let names = Arc::<NameRegistry>::default();
+        let name = Guid::new(&SystemRandomness);
+        let dispatch = InFlightDispatch {
+            name: DispatchName(name),
+            keys: Arc::new([]),
+            token: Token::new(1, 0, 1).expect("small"),
+            mode: Mode::Exclusive,
+            _in_hand: names.register(name),
+        };
+        let told = backlog.enqueue(DbRequest::End {
+            dispatch,
+            ended: DispatchEnd::Known,
+            at_least: Duration::ZERO,
+            operation: Some((right(), JournalUpdate::Forget)),
+        });
+        let refused = PostgresError::Timeout;
+        let mut pending = backlog.next_batch(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
+        pending = pending.reject(&refused).expect("the key is still in flight");
+        assert_eq!(told.await.expect("told").map(PendingReply::accept), Err(refused.clone()));
+        assert!(matches!(&pending.item, DbRequest::End { operation: Some((_, JournalUpdate::Nothing)), .. }));
+        pending = pending.reject(&refused).expect("the key is still in flight");
+        assert!(matches!(&pending.item, DbRequest::End { operation: None, .. }));
+        assert_eq!(names.list(), [name.to_string()]);
+        assert!(pending.reject(&refused).is_none());
+        assert!(names.list().is_empty());
+    }
+}

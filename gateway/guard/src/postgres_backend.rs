@@ -1,0 +1,201 @@
+//! A guard with a shared store: the database decides, and memory holds no truth.
+
+mod admit;
+mod operations;
+
+use std::time::Duration;
+
+use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::clock::{BootInstant, SharedClock};
+use tokio::{runtime::Handle, sync::watch, time::sleep};
+
+use crate::{
+    admission::{
+        InDoubtExecution, KeyView, LivenessAnswer, QuarantineReason, QuarantineScope, QuarantineStatus,
+    },
+    backend_types::StoreProgress,
+    config::GuardConfig,
+    dispatch_target::DispatchTarget,
+    error::AdmitError,
+    metrics::GuardMetrics,
+    postgres::{BEAT, GuardMembership, PostgresError, PostgresStore, StoreClosure, StoreStatus},
+    store::CommitError,
+};
+
+/// The arbiter of such a guard, which asks the database everything.
+pub(crate) struct PostgresBackend {
+    postgres: PostgresStore,
+    config: GuardConfig,
+    clock: SharedClock,
+    metrics: GuardMetrics,
+    /// The runtime of the store's thread.
+    runtime: Handle,
+    /// Tells the store's thread to end.
+    ending: watch::Sender<StopSignal>,
+    /// Closed when the store's thread has ended.
+    gone: watch::Receiver<()>,
+}
+
+/// Whether the store's thread has to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopSignal {
+    Running,
+    Graceful,
+}
+
+/// How often the gauges are set that need a question to the database.
+const COUNT: Duration = Duration::from_secs(5);
+
+/// Unknown operations are counted up to this number.
+const MOST_COUNTED: usize = 10_000;
+
+impl PostgresBackend {
+    pub(crate) fn new(
+        postgres: PostgresStore,
+        rules: GuardConfig,
+        clock: SharedClock,
+        metrics: GuardMetrics,
+        runtime: Handle,
+        (ending, gone): (watch::Sender<StopSignal>, watch::Receiver<()>),
+    ) -> Self {
+        postgres.set_metrics(metrics.clone());
+        if let Some(watch) = rules.watch.clone() {
+            postgres.watch(watch);
+        }
+        Self { postgres, config: rules, clock, metrics, runtime, ending, gone }
+    }
+
+    /// The lease of this guard. Bytes may leave only while it holds.
+    pub(crate) fn membership(&self) -> GuardMembership {
+        self.postgres.membership()
+    }
+
+    pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
+        self.record_result("resolve", self.postgres.resolve(keys, token).await)
+    }
+
+    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
+        let key = key.clone();
+        self.read(move |postgres| async move { postgres.key_view(&key).await }).await
+    }
+
+    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
+        self.read(|postgres| async move { postgres.doubts().await }).await
+    }
+
+    /// The database is asked each time, because another guard may have announced a newer token that a gateway knows of.
+    pub(crate) async fn progress(&self) -> Result<StoreProgress, AdmitError> {
+        let (highest, database) = self
+            .read(|postgres| async move { Ok((postgres.highest().await?, postgres.database_id().await?)) })
+            .await?;
+        Ok(StoreProgress { floor: self.postgres.status().floor, highest, database: Some(database) })
+    }
+
+    /// Over when a beat says so, and not when our clock does: the database goes by the store's time, which stands still between beats.
+    pub(crate) fn quarantine(&self) -> Option<QuarantineStatus> {
+        let StoreClosure { until, why } = self.postgres.status().closed?;
+        Some(QuarantineStatus { until: until.max(self.now() + BEAT), scope: QuarantineScope::EveryKey(why) })
+    }
+
+    /// The places that have to be asked whether they run.
+    pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
+        self.postgres.targets_to_probe()
+    }
+
+    pub(crate) fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+        self.postgres.record_alive(place, answer)
+    }
+
+    pub(crate) fn record_silent(&self, place: &DispatchTarget) -> bool {
+        self.postgres.record_silent(place)
+    }
+
+    pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+        self.postgres.dispatch_target(keys, token)
+    }
+
+    /// Whether the lease holds, so that the other guards cannot have taken this one for dead.
+    pub(crate) fn is_available(&self) -> bool {
+        self.postgres.membership().is_valid(self.now())
+    }
+
+    pub(crate) async fn wait_for_store(&self) {
+        drop(self.runtime.spawn(async {}).await);
+    }
+
+    /// The background work that may be late. Decisions and beats run on the store's own thread.
+    pub(crate) async fn run_background(&self) {
+        loop {
+            if let Ok(unknown) =
+                self.read(|postgres| async move { postgres.count_unknown(MOST_COUNTED).await }).await
+            {
+                self.metrics.set_unknown_operations(unknown);
+            }
+            sleep(COUNT).await;
+        }
+    }
+
+    pub(crate) fn update_gauges(&self) {
+        let StoreStatus { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.status();
+        self.metrics.set_active_keys(in_flight);
+        self.metrics.set_in_doubt(in_doubt);
+        self.metrics.set_not_seen(self.postgres.silent_count());
+        self.metrics.set_store_keys(keys);
+        self.metrics.set_quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
+        self.metrics.set_rolled_back(closed.is_some_and(|closed| closed.why == QuarantineReason::RolledBack));
+        self.metrics.set_journal(journal.entries, journal.bytes, self.config.journal.most);
+        self.metrics.set_guards(others + 1);
+        self.metrics.set_lease(self.postgres.membership().expires_at().since(self.now()));
+    }
+
+    pub(crate) async fn wait_for_failure(&self) -> CommitError {
+        let mut gone = self.gone.clone();
+        tokio::select! {
+            lost = self.postgres.wait_for_loss() => CommitError(lost.to_string().into()),
+            _ = gone.changed() => {
+                let ending = *self.ending.borrow();
+                match ending {
+                    StopSignal::Running => CommitError("the store's thread has panicked".into()),
+                    // The guard has left in order, so the store cannot fail any more.
+                    StopSignal::Graceful => std::future::pending().await,
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
+        let left = self.run_on_store(|postgres| async move { postgres.leave().await }).await;
+        let left = self.record_result("leave", left);
+        self.ending.send_replace(StopSignal::Graceful);
+        left
+    }
+
+    fn now(&self) -> BootInstant {
+        self.clock.now()
+    }
+
+    async fn read<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, AdmitError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, PostgresError>> + Send + 'static,
+    {
+        self.record_result("read", self.run_on_store(asked).await)
+    }
+
+    /// Runs a question on the store's thread. A worker may be busy, or end earlier, and must not drive a connection.
+    async fn run_on_store<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, PostgresError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, PostgresError>> + Send + 'static,
+    {
+        let answer = self.runtime.spawn(asked(self.postgres.clone())).await;
+        answer.unwrap_or_else(|_| Err(PostgresError::Unreachable("the thread of the store has ended".into())))
+    }
+
+    fn record_result<T>(&self, op: &'static str, answer: Result<T, PostgresError>) -> Result<T, AdmitError> {
+        answer.map_err(|unavailable| {
+            self.metrics.record_store_error(op);
+            AdmitError::Store(unavailable.to_string())
+        })
+    }
+}

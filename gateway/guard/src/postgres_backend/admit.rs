@@ -1,0 +1,119 @@
+//! Asks the database to let a dispatch in, and tells it how the dispatch ended.
+
+use fencegate_process::clock::BootInstant;
+
+use super::PostgresBackend;
+use crate::{
+    admission::{Claim, DispatchEnd},
+    backend_types::{
+        AdmitCheck, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, PendingOperation, SendRecord,
+    },
+    error::AdmitError,
+    operation::JournalUpdate,
+    postgres::{AdmitReply, DispatchName, WriteOutcome},
+};
+
+impl PostgresBackend {
+    /// See [`Arbiter::try_admit`](crate::backend::Backend::try_admit).
+    pub(crate) async fn try_admit(
+        &self,
+        turn: AdmitPhase,
+        claim: &Claim,
+        admitting: Option<PendingOperation<'_>>,
+        admitted: &mut AdmittedId,
+    ) -> Result<AdmitCheck, AdmitError> {
+        let name = self.dispatch_name(admitted);
+        let operation = admitting.as_ref().and_then(|admitting| match admitting.lock {
+            OperationLock::Postgres(held) => Some((held, &*admitting.entry)),
+            OperationLock::Local(_) => None,
+        });
+        let asked = match turn {
+            AdmitPhase::First => self.postgres.admit(claim, name, operation).await,
+            AdmitPhase::Again => self.postgres.settle(claim, name, operation).await,
+        };
+        let (way, raised) = match self.record_result("admit", asked)? {
+            AdmitReply::Running { dispatch, since } => {
+                *admitted = AdmittedId::Postgres(dispatch);
+                // Only the database knows whether the epoch is new, so the first dispatch number stands for it.
+                (AdmitOutcome::Admitted { since }, claim.token.dispatch() == 1)
+            }
+            AdmitReply::Wait { told, doubt } => {
+                let doubt = doubt.map(|left| self.now() + left);
+                (AdmitOutcome::Blocked { told, doubt }, false)
+            }
+            AdmitReply::Rejected(refused) => return Err(refused),
+            AdmitReply::NotHeld => return Err(lock_lost()),
+        };
+        Ok(AdmitCheck { outcome: way, raised })
+    }
+
+    /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
+    pub(crate) async fn admit_unchecked(
+        &self,
+        claim: &Claim,
+        admitted: &mut AdmittedId,
+    ) -> Result<BootInstant, AdmitError> {
+        let name = self.dispatch_name(admitted);
+        match self.record_result("admit", self.postgres.admit_unchecked(claim, name).await)? {
+            AdmitReply::Running { dispatch, since, .. } => {
+                *admitted = AdmittedId::Postgres(dispatch);
+                Ok(since)
+            }
+            AdmitReply::Rejected(refused) => Err(refused),
+            AdmitReply::Wait { .. } | AdmitReply::NotHeld => {
+                Err(AdmitError::Store("the database did not let pass what it had to let pass".into()))
+            }
+        }
+    }
+
+    /// The name of the dispatch: one name for all its looks, so that the database finds it again after a lost answer.
+    fn dispatch_name(&self, admitted: &mut AdmittedId) -> DispatchName {
+        match admitted {
+            AdmittedId::Requested(name) => *name,
+            _ => {
+                let name = self.postgres.new_name();
+                *admitted = AdmittedId::Requested(name);
+                name
+            }
+        }
+    }
+
+    /// Ends a dispatch that was let in. A look that was not granted needs no end.
+    pub(crate) fn end(&self, admitted: &AdmittedId, ended: DispatchEnd, sent: Option<SendRecord>) {
+        let AdmittedId::Postgres(dispatch) = admitted else { return };
+        let (DispatchEnd::InDoubt { .. }, Some(SendRecord { place, last }), Some(_)) =
+            (ended, sent, &self.config.watch)
+        else {
+            return self.postgres.end(dispatch, ended);
+        };
+        // Another guard of the store may have the longer one.
+        let longest = self.postgres.status().longest_execution.max(self.config.max_execution);
+        self.postgres.watch_doubt(dispatch, place, longest, self.now().max(last));
+    }
+
+    pub(crate) async fn conclude(
+        &self,
+        admitted: &AdmittedId,
+        right: &mut Option<OperationLock>,
+        writing: JournalUpdate,
+    ) -> Result<(), AdmitError> {
+        let AdmittedId::Postgres(dispatch) = admitted else { return Ok(()) };
+        let Some(OperationLock::Postgres(held)) = right.take() else {
+            self.postgres.end(dispatch, DispatchEnd::Known);
+            return Ok(());
+        };
+        let written = self.postgres.finish(dispatch, DispatchEnd::Known, held, writing).await;
+        require_durable(self.record_result("end", written)?)
+    }
+}
+
+pub(super) fn require_durable(written: WriteOutcome) -> Result<(), AdmitError> {
+    match written {
+        WriteOutcome::Durable => Ok(()),
+        WriteOutcome::NotHeld => Err(lock_lost()),
+    }
+}
+
+fn lock_lost() -> AdmitError {
+    AdmitError::Store("another guard has taken the operation over: it held this one for dead".into())
+}

@@ -1,0 +1,84 @@
+//! Operations of a guard with a shared store: reservations and entries are rows of the database.
+
+use fencegate_policies::operation::OperationId;
+
+use super::{PostgresBackend, admit::require_durable};
+use crate::{
+    backend_types::{OperationLock, ReserveOutcome},
+    error::AdmitError,
+    operation::{JournalEntry, JournalUpdate},
+    postgres::ReserveReply,
+    store::JournalSize,
+    store_clock::whole_seconds,
+};
+
+impl PostgresBackend {
+    pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
+        match self.record_result("reserve", self.postgres.reserve(id).await)? {
+            ReserveReply::Held(told) => Ok(ReserveOutcome::Held(told)),
+            // Read after the reservation, so that nobody else can change the entry.
+            ReserveReply::Acquired(held) => Ok(ReserveOutcome::Acquired(
+                OperationLock::Postgres(held),
+                self.entry(&id).await?.map(Box::new),
+            )),
+        }
+    }
+
+    pub(crate) async fn record(
+        &self,
+        right: &OperationLock,
+        writing: JournalUpdate,
+    ) -> Result<(), AdmitError> {
+        let OperationLock::Postgres(held) = right else { return Ok(()) };
+        require_durable(self.record_result("journal", self.postgres.write(held, writing).await)?)
+    }
+
+    pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
+        let id = *id;
+        self.read(move |postgres| async move { postgres.operation(&id).await }).await
+    }
+
+    pub(crate) async fn find_by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
+        let reference = reference.to_owned();
+        self.read(move |postgres| async move { postgres.find_by_reference(&reference).await }).await
+    }
+
+    /// Compares the entry's time with the store's time only. Another guard may have written the entry with a time that
+    /// is not before the store's, and the store's time is never ahead, so the answer is never "over" too early.
+    pub(crate) async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
+        let status = self.postgres.status();
+        let longest = self.config.send_within + status.longest_execution.max(self.config.max_execution);
+        let began = entry.began.unwrap_or(entry.admitted);
+        let lately = status.time <= began.saturating_add(whole_seconds(longest));
+        if lately {
+            return Ok(true);
+        }
+        let (keys, token) = (entry.keys.clone(), entry.token);
+        self.read(move |postgres| async move { postgres.may_run(&keys, token).await }).await
+    }
+
+    pub(crate) async fn unfinished(
+        &self,
+        most: usize,
+    ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
+        self.read(move |postgres| async move { postgres.unfinished(most).await }).await
+    }
+
+    pub(crate) async fn forget(&self, id: &OperationId) -> Result<bool, AdmitError> {
+        let id = *id;
+        self.read(move |postgres| async move { postgres.forget(&id).await }).await
+    }
+
+    pub(crate) fn journal(&self) -> JournalSize {
+        self.postgres.status().journal
+    }
+
+    /// The latest that it may be, in whole seconds of the store's time. Another guard may have moved that since our last
+    /// beat, so an entry that counted from our own reckoning would be forgotten up to a beat early.
+    pub(crate) fn time(&self) -> u64 {
+        self.postgres.time()
+    }
+}

@@ -1,0 +1,153 @@
+//! Signs tickets: one per tenure, and again when half of its time is over. A ticket that says until when a dispatch may
+//! be begun is signed anew when a quarter of that time is over.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+
+use super::{
+    claims::{Payload, TicketClaims},
+    format::{TYPE, VALID},
+    key_file::KeyFileError,
+    keys::{SharedSecret, SigningKeyPair},
+};
+
+/// A key to sign with.
+pub struct Signer {
+    key: EncodingKey,
+    header: Header,
+    kid: String,
+}
+
+impl Signer {
+    /// Signs with EdDSA (RFC 8037). A verifier cannot sign.
+    pub fn with_key(pair: &SigningKeyPair) -> Self {
+        Self::new(Algorithm::EdDSA, pair.encoding.clone(), pair.public.kid())
+    }
+
+    /// Signs with HS256. A verifier could sign as well.
+    pub fn with_secret(secret: &SharedSecret) -> Self {
+        Self::new(Algorithm::HS256, EncodingKey::from_secret(secret.bytes()), secret.kid())
+    }
+
+    /// # Errors
+    /// As [`SigningKeyPair::read`].
+    pub fn from_key_file(path: &Path) -> Result<Self, KeyFileError> {
+        SigningKeyPair::read(path).map(|pair| Self::with_key(&pair))
+    }
+
+    /// # Errors
+    /// As [`SharedSecret::read`].
+    pub fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
+        SharedSecret::read(path).map(|secret| Self::with_secret(&secret))
+    }
+
+    fn new(algorithm: Algorithm, key: EncodingKey, kid: &str) -> Self {
+        let mut header = Header::new(algorithm);
+        header.typ = Some(TYPE.into());
+        header.kid = Some(kid.into());
+        Self { key, header, kid: kid.into() }
+    }
+
+    pub fn kid(&self) -> &str {
+        &self.kid
+    }
+
+    /// The value of `Fencing-Ticket`, good from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
+    /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: whoever reads it there could present it.
+    pub fn sign(&self, claims: &TicketClaims, now: u64) -> String {
+        self.encode(&Payload::from_claims(claims, now))
+    }
+
+    /// As [`Signer::sign`]. `not_after`: milliseconds since 1970 after which no dispatch under the ticket may be begun.
+    pub fn sign_until(&self, claims: &TicketClaims, now: u64, not_after: u64) -> String {
+        self.encode(&Payload::from_claims(claims, now).with_not_after(not_after))
+    }
+
+    fn encode(&self, payload: &Payload<'_>) -> String {
+        jsonwebtoken::encode(&self.header, payload, &self.key)
+            .expect("the key was read as one of this algorithm, and claims are plain data")
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
+
+/// The ticket of one tenure.
+pub struct Ticket {
+    signer: Arc<Signer>,
+    claims: TicketClaims,
+    signed: Mutex<Option<SignedTicket>>,
+    /// The text that says until when a dispatch may be begun, and that moment in milliseconds since 1970.
+    bounded: Mutex<Option<(SignedTicket, u64)>>,
+}
+
+struct SignedTicket {
+    text: Arc<str>,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+impl Ticket {
+    /// Signs nothing yet: a tenure without a dispatch costs nothing.
+    pub fn new(signer: Arc<Signer>, claims: TicketClaims) -> Self {
+        Self { signer, claims, signed: Mutex::new(None), bounded: Mutex::new(None) }
+    }
+
+    pub fn claims(&self) -> &TicketClaims {
+        &self.claims
+    }
+
+    /// The value of `Fencing-Ticket` at `now` (seconds since 1970), which has at least half of its time before it.
+    pub fn text(&self, now: u64) -> Arc<str> {
+        let mut signed = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(signed) = signed.as_ref().filter(|signed| signed.is_fresh(now)) {
+            return signed.text.clone();
+        }
+        let text: Arc<str> = self.signer.sign(&self.claims, now).into();
+        *signed = Some(SignedTicket { text: text.clone(), at: now });
+        text
+    }
+
+    /// As [`Ticket::text`], for a dispatch that must not be begun after `wanted` milliseconds since 1970, which is
+    /// `left` from now. Also returns the moment that the ticket says: dispatches share a ticket, so it may be earlier
+    /// than `wanted` by a quarter of `left`, or later.
+    pub fn text_until(&self, now: u64, wanted: u64, left: Duration) -> (Arc<str>, u64) {
+        let mut bounded = self.bounded.lock().unwrap_or_else(PoisonError::into_inner);
+        let early = u64::try_from(left.as_millis() / 4).unwrap_or(u64::MAX);
+        if let Some((signed, not_after)) = bounded.as_ref()
+            && signed.is_fresh(now)
+            && not_after.saturating_add(early) >= wanted
+        {
+            return (signed.text.clone(), *not_after);
+        }
+        let text: Arc<str> = self.signer.sign_until(&self.claims, now, wanted).into();
+        *bounded = Some((SignedTicket { text: text.clone(), at: now }, wanted));
+        (text, wanted)
+    }
+}
+
+impl SignedTicket {
+    fn is_fresh(&self, now: u64) -> bool {
+        // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
+        self.at <= now && now - self.at < VALID / 2
+    }
+}
+
+/// Hides the text, which is as good as a key for some minutes.
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("signer", &self.signer)
+            .field("claims", &self.claims)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! Verifies the ticket of a dispatch, and counts refusals.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::{key::ResourceKey, not_after::NotAfter};
+
+use crate::{
+    admission::Claim,
+    error::AdmitError,
+    guard::{Guard, RejectionStats, StaleDispatch},
+    ticket::{VerifiedTicket, Verifier, now},
+};
+
+impl Guard {
+    /// Verifies the ticket, before any mark can move.
+    ///
+    /// # Errors
+    /// The signature or the time is wrong, or the ticket is for another claim.
+    pub fn verify(
+        &self,
+        verifier: &Verifier,
+        ticket: &[u8],
+        claim: &Claim,
+        not_after: Option<&NotAfter>,
+    ) -> Result<Arc<VerifiedTicket>, AdmitError> {
+        let verified = verifier.verify(ticket, &self.identity.ensemble, now())?;
+        let keys = claim.keys.iter().map(ResourceKey::as_str);
+        verified.check_covers(keys, claim.token, claim.mode)?;
+        not_after.map_or(Ok(()), |not_after| verified.check_not_after(not_after))?;
+        Ok(verified)
+    }
+
+    /// Whether a dispatch may still be begun. `not_after` is what the gateway has stamped; `signed` the moment of its
+    /// ticket, in milliseconds since 1970, which also bounds the boot clock's value that nobody has signed. A gateway
+    /// of an older build says neither, and its dispatch is in time.
+    pub fn is_in_time(&self, not_after: Option<&NotAfter>, signed: Option<u64>) -> bool {
+        let signed = signed.map(|unix_ms| NotAfter::new(unix_ms, None));
+        let (stamped, error) = (not_after.is_some(), self.config.clock_error);
+        let clock = self.clock();
+        let is_early = |moment: &NotAfter| clock.now() < clock.deadline_of(moment, error);
+        // On the gateway's own kernel its wall clock is this one, and its error is no reason to refuse.
+        let is_bounded = |moment: &NotAfter| clock.unix_ms() < moment.unix_ms().saturating_add(millis(error));
+        not_after.is_none_or(is_early)
+            && signed
+                .as_ref()
+                .is_none_or(|signed| if stamped { is_bounded(signed) } else { is_early(signed) })
+    }
+
+    /// Counts a refusal. The front logs it with the facts of the request.
+    pub fn record_refusal(&self, refused: AdmitError, claim: Option<&Claim>) -> AdmitError {
+        self.metrics.record_decision(refused.decision());
+        if let (AdmitError::Stale { newest }, Some(claim)) = (&refused, claim) {
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            refusals.stale += 1;
+            refusals.latest =
+                Some(StaleDispatch { keys: claim.keys.to_vec(), presented: claim.token, newest: *newest });
+        }
+        refused
+    }
+
+    /// The dispatches that were refused as stale.
+    pub fn refusals(&self) -> RejectionStats {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,195 @@
+//! Joins the pieces of a body, within the budget for bodies. Most bodies come in one piece.
+
+use bytes::Bytes;
+
+use fencegate_policies::plan::buffer_limits::FREE;
+
+use super::{Budget, BudgetReservation};
+
+/// What has come so far of one body.
+#[derive(Debug)]
+pub struct ChunkBuffer {
+    held: BufferedChunks,
+    room: BudgetReservation,
+    /// The announced length of the body, or its bound.
+    expected: usize,
+}
+
+#[derive(Debug, Default)]
+enum BufferedChunks {
+    #[default]
+    None,
+    One(Bytes),
+    Several(Vec<u8>),
+}
+
+/// A piece below this size is copied. A piece is a slice of its reader's buffer and keeps all of that in memory, but
+/// only its own length is counted. Larger pieces come from buffers of about their size.
+const COPIED: usize = 64 << 10;
+
+/// A piece that found no room. The pieces before it are still there.
+#[derive(Debug)]
+pub struct AddChunkError(pub Bytes);
+
+impl ChunkBuffer {
+    /// `expected`: the announced length of the body, or its bound.
+    pub fn new(budget: &Budget, expected: usize) -> Self {
+        Self { held: BufferedChunks::None, room: budget.reserve(), expected }
+    }
+
+    /// # Errors
+    /// There is no room for it.
+    pub fn add(&mut self, data: Bytes) -> Result<(), AddChunkError> {
+        let all = self.len() + data.len();
+        match &mut self.held {
+            BufferedChunks::None => match self.room.resize(all) {
+                Ok(()) if data.len() < COPIED => {
+                    self.held = BufferedChunks::One(Bytes::copy_from_slice(&data))
+                }
+                Ok(()) => self.held = BufferedChunks::One(data),
+                Err(_full) => return Err(AddChunkError(data)),
+            },
+            BufferedChunks::One(first) => {
+                let mut several = Vec::new();
+                if !grow(&mut several, all, self.expected, &mut self.room) {
+                    return Err(AddChunkError(data));
+                }
+                several.extend_from_slice(first);
+                several.extend_from_slice(&data);
+                self.held = BufferedChunks::Several(several);
+            }
+            BufferedChunks::Several(several) => {
+                if !grow(several, all, self.expected, &mut self.room) {
+                    return Err(AddChunkError(data));
+                }
+                several.extend_from_slice(&data);
+            }
+        }
+        Ok(())
+    }
+
+    /// In bytes.
+    pub fn len(&self) -> usize {
+        match &self.held {
+            BufferedChunks::None => 0,
+            BufferedChunks::One(data) => data.len(),
+            BufferedChunks::Several(data) => data.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All pieces as one. The room is given back when the last slice of it is dropped.
+    pub fn into_bytes(self) -> Bytes {
+        let Self { held, mut room, .. } = self;
+        let data = match held {
+            BufferedChunks::None => return Bytes::new(),
+            BufferedChunks::One(data) => data,
+            BufferedChunks::Several(mut data) => {
+                data.shrink_to_fit();
+                Bytes::from(data)
+            }
+        };
+        room.shrink(data.len());
+        if data.len() <= FREE { data } else { Bytes::from_owner(BudgetedBytes { data, _room: room }) }
+    }
+}
+
+/// Makes room for `all` bytes. The buffer doubles only up to the expected length, and then grows by what it needs, so
+/// that it is never twice as large as the body.
+fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut BudgetReservation) -> bool {
+    if all <= several.capacity() {
+        return true;
+    }
+    let roomy = all.max(several.capacity().saturating_mul(2).min(expected));
+    let Some(capacity) = [roomy, all].into_iter().find(|bytes| room.resize(*bytes).is_ok()) else {
+        return false;
+    };
+    several.reserve_exact(capacity - several.len());
+    true
+}
+
+/// A body and its room.
+struct BudgetedBytes {
+    data: Bytes,
+    _room: BudgetReservation,
+}
+
+impl AsRef<[u8]> for BudgetedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffered::metrics::BufferedMetrics;
+
+    fn budget(most: usize) -> Budget {
+        Budget::new(most, BufferedMetrics::detached())
+    }
+
+    fn used(budget: &Budget) -> usize {
+        usize::try_from(budget.metrics().add(0)).expect("never less than nothing")
+    }
+
+    #[test]
+    fn a_body_takes_no_more_than_it_has_and_gives_it_back_with_its_last_part() {
+        let budget = budget(4 << 20);
+        let whole: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
+        let mut pieces = ChunkBuffer::new(&budget, whole.len());
+        for piece in whole.chunks(16 << 10) {
+            pieces.add(Bytes::copy_from_slice(piece)).expect("room");
+            assert!(used(&budget) <= whole.len(), "{} bytes of {}", used(&budget), pieces.len());
+        }
+        let body = pieces.into_bytes();
+        assert!(body == whole);
+        assert_eq!(used(&budget), whole.len());
+        let part = body.slice(5..6);
+        drop(body);
+        assert_eq!(used(&budget), whole.len(), "a part keeps all of it");
+        drop(part);
+        assert_eq!(used(&budget), 0);
+    }
+
+    #[test]
+    fn a_piece_without_room_comes_back_and_what_was_there_stays() {
+        let budget = budget(100 << 10);
+        let mut pieces = ChunkBuffer::new(&budget, 1 << 20);
+        let piece = Bytes::from(vec![7; 30 << 10]);
+        for _ in 0..2 {
+            pieces.add(piece.clone()).expect("room");
+        }
+        let AddChunkError(back) = pieces.add(piece.clone()).expect_err("more than three quarters");
+        assert_eq!((back.len(), pieces.len()), (30 << 10, 60 << 10));
+        assert_eq!(pieces.into_bytes(), vec![7; 60 << 10]);
+        assert_eq!(used(&budget), 0);
+    }
+
+    #[test]
+    fn small_bodies_are_not_counted_and_keep_no_larger_buffer() {
+        let budget = budget(0);
+        let buffer = Bytes::from(vec![1; 64 << 10]);
+        let mut pieces = ChunkBuffer::new(&budget, 3);
+        pieces.add(buffer.slice(..3)).expect("free");
+        drop(buffer);
+        assert_eq!(pieces.into_bytes(), vec![1; 3]);
+        assert!(ChunkBuffer::new(&budget, 0).into_bytes().is_empty());
+    }
+
+    #[test]
+    fn a_piece_keeps_no_more_of_its_readers_buffer_than_is_counted() {
+        let budget = budget(1 << 20);
+        for length in [1, FREE, FREE + 1, 16 << 10, COPIED - 1] {
+            let buffer = Bytes::from(vec![1; 256 << 10]);
+            let mut pieces = ChunkBuffer::new(&budget, length);
+            pieces.add(buffer.slice(..length)).expect("room");
+            assert!(buffer.is_unique(), "{length} bytes keep a buffer of {}", buffer.len());
+            assert_eq!(used(&budget), if length <= FREE { 0 } else { length });
+            assert_eq!(pieces.into_bytes(), vec![1; length]);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The present state of a client's connection. The code that moves its bytes and the code that answers its requests
+//! share this state, because the HTTP library between them tells neither of the other.
+
+mod h2_frames;
+pub mod informational;
+mod now;
+#[cfg(test)]
+mod tests;
+mod unsent;
+
+use std::{
+    cell::{Cell, RefCell},
+    io::{self, IoSlice},
+    rc::{Rc, Weak},
+    sync::Arc,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+pub use self::now::RequestBodyState;
+pub(crate) use self::now::{H2Snapshot, ReadState, WriteState};
+use self::unsent::UnsentBytes;
+use crate::connection_state::informational::InformationalQueue;
+use crate::upgrade::UpgradeSender;
+
+/// The course of one connection.
+#[derive(Debug)]
+pub struct ConnectionState {
+    reading: Cell<ReadState>,
+    writing: Cell<WriteState>,
+    /// Whether it has several requests at once, as HTTP/2 has.
+    multiplexed: bool,
+    /// With several requests at once: the exchanges that may still be under way.
+    exchanges: RefCell<Vec<Weak<Exchange>>>,
+    /// The connection is to be closed with a reset.
+    reset: Cell<bool>,
+    /// Whether the rest of a request's body is not read for now.
+    held_back: Cell<bool>,
+    /// Woken when the present request is over, to begin the wait for the next one.
+    waits: RefCell<Option<Waker>>,
+    /// Whether the HTTP library was given a part of an answer since it last wrote all that it had.
+    unwritten: Cell<bool>,
+    /// For HTTP/2: the bytes of bodies that the library holds because the client has no room for them.
+    pub(crate) unsent: UnsentBytes,
+    /// Woken when the library has written all that it had.
+    written: RefCell<Vec<Waker>>,
+    /// Interim answers, on connections with one request at a time.
+    pub(crate) informational: Option<Arc<InformationalQueue>>,
+    /// Whether the stream was given away after a switch of protocols, or is about to be.
+    upgrading: Cell<bool>,
+    /// When the connection began. `over`: when its last exchange ended.
+    began: Instant,
+    over: Cell<Option<Instant>>,
+    /// Gets the stream of the connection, once the answer that switches protocols is sent.
+    upgrade_sender: RefCell<Option<UpgradeSender>>,
+}
+
+/// One request and its answer.
+#[derive(Debug)]
+pub struct Exchange {
+    course: Rc<ConnectionState>,
+    /// The client let the rest of its body wait for too long.
+    pub stalled: Cell<bool>,
+    body_state: Cell<RequestBodyState>,
+    /// Whether the HTTP library was given a piece of the answer and has not asked for the next one.
+    given: Cell<bool>,
+    /// How many looks in a row have found it so.
+    seen: Cell<u32>,
+}
+
+/// Held by the answer; dropped when the HTTP library was given all of it.
+#[derive(Debug)]
+pub struct ResponseTracker(Rc<Exchange>);
+
+impl ConnectionState {
+    /// The course of an HTTP/1.1 connection; its first head began at `since`.
+    pub fn new_http1(since: Instant) -> Rc<Self> {
+        Self::new(false, ReadState::Head(since), WriteState::Owed(0))
+    }
+
+    /// The course of an HTTP/2 connection, whose reads and writes concern many requests at once.
+    pub fn new_http2() -> Rc<Self> {
+        Self::new(true, ReadState::Busy, WriteState::Answers)
+    }
+
+    fn new(several: bool, reading: ReadState, writing: WriteState) -> Rc<Self> {
+        Rc::new(Self {
+            multiplexed: several,
+            reading: Cell::new(reading),
+            writing: Cell::new(writing),
+            exchanges: RefCell::default(),
+            reset: Cell::new(false),
+            held_back: Cell::new(false),
+            waits: RefCell::default(),
+            informational: (!several).then(Arc::default),
+            upgrading: Cell::new(false),
+            began: Instant::now(),
+            over: Cell::new(None),
+            unwritten: Cell::new(false),
+            unsent: UnsentBytes::new(),
+            written: RefCell::default(),
+            upgrade_sender: RefCell::default(),
+        })
+    }
+
+    /// The head of a request is complete.
+    pub fn begin(self: &Rc<Self>) -> (Rc<Exchange>, ResponseTracker) {
+        self.reading.set(ReadState::Busy);
+        self.writing.set(WriteState::Answers);
+        let exchange = Rc::new(Exchange {
+            course: self.clone(),
+            stalled: Cell::new(false),
+            body_state: Cell::new(RequestBodyState::Untouched),
+            given: Cell::new(false),
+            seen: Cell::new(0),
+        });
+        if self.multiplexed {
+            let mut exchanges = self.exchanges.borrow_mut();
+            if exchanges.len() >= FORGET_AT {
+                exchanges.retain(|exchange| exchange.strong_count() > 0);
+            }
+            exchanges.push(Rc::downgrade(&exchange));
+        }
+        (exchange.clone(), ResponseTracker(exchange))
+    }
+
+    /// The socket has taken this many bytes of these pieces.
+    pub(crate) fn record_write(&self, polled: &Poll<io::Result<usize>>, pieces: &[IoSlice<'_>]) {
+        if let (true, Poll::Ready(Ok(count))) = (self.multiplexed, polled) {
+            self.unsent.record_write(pieces, *count);
+        }
+    }
+
+    pub(crate) fn reading(&self) -> ReadState {
+        self.reading.get()
+    }
+
+    pub(crate) fn writing(&self) -> WriteState {
+        self.writing.get()
+    }
+
+    /// There is nothing to read, and the client does not have to send anything.
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        let mut waits = self.waits.borrow_mut();
+        if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *waits = Some(waker.clone());
+        }
+    }
+
+    /// The HTTP library has written all that it had.
+    pub(crate) fn mark_written(&self) {
+        self.unwritten.set(false);
+        self.written.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether nobody reads from the connection, so that its end would go unseen.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.held_back.get()
+    }
+
+    /// Bytes came.
+    pub(crate) fn record_read(&self) {
+        if let ReadState::Idle(_) = self.reading.get() {
+            self.reading.set(ReadState::Head(Instant::now()));
+        }
+    }
+
+    /// Since when the connection is idle.
+    pub(crate) fn idle_since(&self, known: Option<Instant>) -> Instant {
+        known.unwrap_or_else(|| {
+            let now = Instant::now();
+            self.reading.set(ReadState::Idle(Some(now)));
+            now
+        })
+    }
+
+    /// `left` bytes of complete answers are still to be written.
+    pub(crate) fn set_owed(&self, left: usize) {
+        self.writing.set(WriteState::Owed(left));
+    }
+
+    pub(crate) fn reset(&self) {
+        self.reset.set(true);
+    }
+
+    pub(crate) fn is_reset(&self) -> bool {
+        self.reset.get()
+    }
+
+    /// Whether the stream goes on after this answer, with another protocol.
+    pub(crate) fn is_upgrading(&self) -> bool {
+        self.upgrade_sender.borrow().is_some()
+    }
+
+    pub(crate) fn take_upgrade_sender(&self) -> Option<UpgradeSender> {
+        self.upgrade_sender.take()
+    }
+
+    /// Since when the connection is quiet: every request is answered in full, and every answer is written.
+    pub(crate) fn quiet_since(&self) -> Option<Instant> {
+        if self.unwritten.get() || self.unsent.has_bytes() {
+            return None;
+        }
+        if self.multiplexed {
+            let asks = self.exchanges.borrow().iter().any(|exchange| exchange.strong_count() > 0);
+            return match self.over.get() {
+                _ if asks => None,
+                None => Some(self.began),
+                // The end of an answer may still be in the HTTP library, until the client takes the bytes before it.
+                over => over.filter(|over| over.elapsed() >= ANSWER_LEAVES),
+            };
+        }
+        match (self.reading.get(), self.writing.get()) {
+            _ if self.upgrading.get() => None,
+            // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it cannot
+            // keep its place.
+            (ReadState::Head(since), WriteState::Owed(0)) => (since.elapsed() >= HEAD_COMES).then_some(since),
+            (ReadState::Idle(known), WriteState::Owed(0)) => Some(known.unwrap_or_else(Instant::now)),
+            _ => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn age(&self, by: Duration) {
+        self.over.set(self.over.get().map(|over| over - by));
+        self.unsent.age(by);
+        if let ReadState::Head(since) = self.reading.get() {
+            self.reading.set(ReadState::Head(since - by));
+        }
+    }
+
+    /// The state of an HTTP/2 connection; called at each periodic look.
+    pub(crate) fn snapshot(&self) -> H2Snapshot {
+        let mut exchanges = self.exchanges.borrow_mut();
+        exchanges.retain(|exchange| exchange.strong_count() > 0);
+        let mut under_way =
+            H2Snapshot { exchanges: exchanges.len(), unsent: self.unsent.has_bytes(), not_taken: 0 };
+        for exchange in exchanges.iter().filter_map(Weak::upgrade).filter(|exchange| exchange.given.get()) {
+            exchange.seen.set(exchange.seen.get().saturating_add(1));
+            under_way.not_taken = under_way.not_taken.max(exchange.seen.get());
+        }
+        under_way
+    }
+}
+
+/// For this long after its last exchange an HTTP/2 connection does not count as quiet.
+const ANSWER_LEAVES: Duration = Duration::from_secs(2);
+/// For this long after the beginning of a head an HTTP/1.1 connection does not count as quiet. The time limit of a head
+/// is much longer; with that, one client with endless heads could keep all others out.
+const HEAD_COMES: Duration = Duration::from_secs(2);
+
+/// Ended exchanges are removed from the list when it has this many.
+const FORGET_AT: usize = 256;
+
+impl Exchange {
+    pub fn body_state(&self) -> RequestBodyState {
+        self.body_state.get()
+    }
+
+    pub fn set_body_state(&self, coming: RequestBodyState) {
+        self.body_state.set(coming);
+        self.course.held_back.set(!self.course.multiplexed && coming == RequestBodyState::HeldBack);
+    }
+
+    /// The interim answers of the connection; `None` if it has several requests at once.
+    pub fn informational(&self) -> Option<&Arc<InformationalQueue>> {
+        self.course.informational.as_ref()
+    }
+
+    /// Whether the connection can have several exchanges at once, as HTTP/2 has.
+    pub fn is_multiplexed(&self) -> bool {
+        self.course.multiplexed
+    }
+}
+
+impl ResponseTracker {
+    /// The HTTP library has asked for a piece. `given`: it got one; else it has to wait.
+    pub fn record_poll(&self, given: bool) {
+        self.0.given.set(given);
+        self.0.seen.set(0);
+    }
+
+    /// A part of the answer, first its head, goes to the HTTP library, with this many bytes of its body.
+    pub fn add_unsent(&self, bytes: usize) {
+        self.0.course.unwritten.set(true);
+        if self.is_multiplexed() {
+            self.0.course.unsent.add(bytes);
+        }
+    }
+
+    pub fn is_multiplexed(&self) -> bool {
+        self.0.is_multiplexed()
+    }
+
+    /// Whether all that was given of the answer is written. If not, the waker is woken when it is.
+    pub fn check_flushed(&self, waker: &Waker) -> bool {
+        let course = &self.0.course;
+        if course.unwritten.get() {
+            course.written.borrow_mut().push(waker.clone());
+        }
+        !course.unwritten.get()
+    }
+
+    /// This answer switches protocols: after it the stream goes to `taker`.
+    pub fn upgrade(&self, taker: UpgradeSender) {
+        self.0.course.upgrading.set(true);
+        self.0.course.upgrade_sender.replace(Some(taker));
+    }
+}
+
+impl Drop for ResponseTracker {
+    fn drop(&mut self) {
+        self.0.given.set(false);
+        let course = &self.0.course;
+        if !course.multiplexed {
+            course.writing.set(WriteState::LastChunk);
+        }
+    }
+}
+
+impl Drop for Exchange {
+    /// Called when both the answer and the request's body are over.
+    fn drop(&mut self) {
+        if self.course.multiplexed {
+            self.course.over.set(Some(Instant::now()));
+        } else {
+            self.course.held_back.set(false);
+            self.course.reading.set(ReadState::Idle(None));
+            // The last piece is written already, so no further write would begin the wait for the next request.
+            if let (WriteState::Owed(_), Some(waker)) = (self.course.writing.get(), self.course.waits.take())
+            {
+                waker.wake();
+            }
+        }
+    }
+}

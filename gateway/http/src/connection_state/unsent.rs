@@ -1,0 +1,69 @@
+//! Counts the bytes of answers that the HTTP/2 library has taken and not written yet.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::IoSlice,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::connection_state::h2_frames::DataFrameCounter;
+
+/// Bytes of bodies, of all streams of a connection.
+#[derive(Debug)]
+pub(crate) struct UnsentBytes {
+    bytes: Cell<usize>,
+    /// When bytes were last given or written.
+    moved: Cell<Instant>,
+    patience: Cell<Duration>,
+    /// The outgoing frames.
+    frames: RefCell<DataFrameCounter>,
+}
+
+impl UnsentBytes {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: Cell::new(0),
+            moved: Cell::new(Instant::now()),
+            patience: Cell::new(Duration::ZERO),
+            frames: RefCell::default(),
+        }
+    }
+
+    /// Sets how long the client may take nothing.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        self.patience.set(patience);
+    }
+
+    pub(super) fn add(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
+        self.moved.set(Instant::now());
+    }
+
+    /// The first `count` bytes of these pieces were written.
+    pub(super) fn record_write(&self, pieces: &[IoSlice<'_>], count: usize) {
+        self.remove(self.frames.borrow_mut().advance(pieces, count));
+    }
+
+    pub(super) fn remove(&self, bytes: usize) {
+        if bytes > 0 {
+            self.bytes.set(self.bytes.get().saturating_sub(bytes));
+            self.moved.set(Instant::now());
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn age(&self, by: Duration) {
+        self.moved.set(self.moved.get() - by);
+    }
+
+    /// Whether the client still has bytes to take. Bytes that do not move for too long no longer count: they may belong
+    /// to a stream that was reset, whose rest the library discards without notice.
+    pub(super) fn has_bytes(&self) -> bool {
+        if self.moved.get().elapsed() >= self.patience.get() {
+            self.bytes.set(0);
+        }
+        self.bytes.get() > 0
+    }
+}

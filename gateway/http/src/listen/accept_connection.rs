@@ -1,0 +1,276 @@
+//! Handles a connection after it is accepted: finds out its client, shakes hands for TLS, and detects the protocol.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencegate_policies::{
+    plan::{Listener, ListenerProtocols, ProxyProtocol},
+    trusted_proxies::TrustedProxies,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    certificates::{Certificates, HandshakeResult, handshake},
+    connection_limit::ConnectionSlot,
+    detect::{DetectResult, DetectedProtocol, PrefixedIo, detect},
+    handler::{HttpHandler, RequestRejection},
+    linger,
+    metrics::ClientMetrics,
+    proxy_protocol,
+    serve_connection::{HttpServer, LAST_REQUEST},
+    time_limit::TimeLimit,
+};
+use crate::{buffered::Budget, client_quota::ClientQuotas, connection_info::ConnectionInfo, network::Reset};
+
+/// A listener's settings in one plan.
+pub(super) struct ListenerConfig {
+    server: HttpServer,
+    connections_per_client: Option<usize>,
+    protocols: ListenerProtocols,
+    certificates: Option<Arc<Certificates>>,
+    proxy_protocol: ProxyProtocol,
+    /// The proxies that may name the client.
+    trusted: TrustedProxies,
+    drain: CancellationToken,
+    metrics: Rc<ClientMetrics>,
+}
+
+impl ListenerConfig {
+    /// Returns when the drain is on. A client that connected just before gets a moment for its first bytes.
+    async fn wait_drained(&self) {
+        self.drain.cancelled().await;
+        sleep(LAST_REQUEST).await;
+    }
+
+    pub(super) fn new(
+        listener: &Listener,
+        certificates: Option<Arc<Certificates>>,
+        drain: CancellationToken,
+        metrics: Rc<ClientMetrics>,
+        (budget, shares): (Budget, ClientQuotas),
+    ) -> Self {
+        Self {
+            server: HttpServer::new(listener, budget, shares),
+            connections_per_client: listener.limits.connections_per_client,
+            protocols: listener.protocols,
+            certificates,
+            proxy_protocol: listener.proxy_protocol,
+            trusted: listener.trusted.clone(),
+            drain,
+            metrics,
+        }
+    }
+
+    pub(super) fn certificates(&self) -> Option<Arc<Certificates>> {
+        self.certificates.clone()
+    }
+
+    /// The most connections of one client.
+    pub(super) fn connections_per_client(&self) -> Option<usize> {
+        self.connections_per_client
+    }
+
+    /// Whether this peer is a proxy before us. A proxy's connections belong to many clients, so closing one could hit a
+    /// client that has done nothing wrong, and may have sent a POST.
+    pub(super) fn is_proxy(&self, peer: &ConnectionInfo) -> bool {
+        self.trusted.is_proxy(peer.address.ip())
+    }
+
+    pub(super) async fn serve_connection<I>(
+        &self,
+        stream: I,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
+    ) where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        match self.proxy_protocol {
+            ProxyProtocol::Off => self.serve_client(stream, peer, place, front).await,
+            // In a box, as all that not every connection needs: one that lies idle is no larger for it.
+            ProxyProtocol::Require => {
+                if let Some((stream, peer)) = Box::pin(self.read_proxy_header(stream, peer)).await {
+                    Box::pin(self.serve_client(stream, peer, place, front)).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the client from the PROXY header. `None`: the connection is closed without an answer.
+    async fn read_proxy_header<I: AsyncRead + Unpin>(
+        &self,
+        stream: I,
+        peer: ConnectionInfo,
+    ) -> Option<(PrefixedIo<I>, ConnectionInfo)> {
+        if !self.trusted.contains(peer.address.ip()) {
+            self.metrics.record_proxy_header("untrusted");
+            warn!(peer = %peer.address, "not one of `trusted_peers`, so what it says of its client does not count");
+            return None;
+        }
+        let named = tokio::select! {
+            biased;
+            named = timeout(self.server.timeouts.detect, proxy_protocol::read_header(stream)) => named,
+            () = self.drain.cancelled() => return None,
+        };
+        let (result, known) = match named {
+            Ok(Ok((Some(client), stream))) => ("client", Some((stream, peer.with_client_address(client)))),
+            Ok(Ok((None, stream))) => ("local", Some((stream, peer))),
+            Ok(Err(bad)) => {
+                warn!(peer = %peer.address, %bad, "no client is named");
+                (bad.as_str(), None)
+            }
+            Err(_elapsed) => {
+                self.metrics.record_timeout(TimeLimit::Detect);
+                ("late", None)
+            }
+        };
+        self.metrics.record_proxy_header(result);
+        known
+    }
+
+    /// Goes on with a known client.
+    async fn serve_client<I>(
+        &self,
+        stream: I,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
+    ) where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        match &self.certificates {
+            None => self.detect_and_serve(stream, peer, place, front).await,
+            Some(certificates) => Box::pin(self.serve_tls(certificates, stream, peer, place, front)).await,
+        }
+    }
+
+    /// TLS comes first.
+    async fn serve_tls<I>(
+        &self,
+        certificates: &Arc<Certificates>,
+        stream: I,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
+    ) where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let shaken = tokio::select! {
+            biased;
+            shaken = timeout(self.server.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
+            // The client has not sent a request yet.
+            () = self.wait_drained() => return,
+        };
+        match shaken {
+            Ok(Ok(HandshakeResult::Secured(stream, handshake, agreed))) => {
+                self.metrics.record_handshake(true);
+                let peer = peer.with_tls(handshake);
+                match agreed {
+                    Some(spoken) => self.serve(spoken, PrefixedIo::new(stream), peer, place, front).await,
+                    None => self.detect_and_serve(stream, peer, place, front).await,
+                }
+            }
+            Ok(Ok(HandshakeResult::Plain(stream))) => {
+                let why = "plain HTTP, where TLS is expected";
+                reject_protocol(stream, why, &**front).await;
+            }
+            Ok(Ok(HandshakeResult::Failed(error, stream))) => {
+                self.metrics.record_handshake(false);
+                debug!(peer = %peer.address, %error, "handshake failed");
+                // In TLS 1.3 the client may send a request before we have checked its certificate. If the connection
+                // were closed with unread bytes, it would be reset, and the alert lost.
+                linger::write_and_linger(stream, Bytes::new()).await;
+            }
+            Ok(Ok(HandshakeResult::Closed)) => {}
+            Ok(Err(error)) => {
+                self.metrics.record_handshake(false);
+                debug!(peer = %peer.address, %error, "handshake failed");
+            }
+            Err(_elapsed) => self.metrics.record_timeout(TimeLimit::TlsHandshake),
+        }
+    }
+
+    /// Detects the protocol by the first bytes, and serves it.
+    async fn detect_and_serve<I>(
+        &self,
+        stream: I,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
+    ) where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let detected = tokio::select! {
+            biased;
+            detected = timeout(self.server.timeouts.detect, detect(stream, self.protocols)) => detected,
+            // The client has not sent a request yet.
+            () = self.wait_drained() => return,
+        };
+        match detected {
+            Ok(Ok(DetectResult::Detected(spoken, stream))) => {
+                self.serve(spoken, stream, peer, place, front).await
+            }
+            Ok(Ok(DetectResult::Foreign(stream, why))) => {
+                Box::pin(reject_protocol(stream, why, &**front)).await
+            }
+            Ok(Ok(DetectResult::Gone)) => {}
+            Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
+            Err(_elapsed) => self.metrics.record_timeout(TimeLimit::Detect),
+        }
+    }
+
+    async fn serve<I>(
+        &self,
+        spoken: DetectedProtocol,
+        stream: PrefixedIo<I>,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
+    ) where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let address = peer.address;
+        if let Err(error) =
+            self.server.serve(spoken, stream, peer, place, (front, &self.metrics), &self.drain).await
+        {
+            debug!(peer = %address, %error, "client connection ended");
+        }
+    }
+}
+
+/// Answers a client that speaks another protocol with the reason.
+async fn reject_protocol<I: AsyncRead + AsyncWrite + Unpin>(
+    stream: I,
+    why: &'static str,
+    front: &dyn HttpHandler,
+) {
+    let words = linger::encode_response(&front.reject(RequestRejection::Malformed(why), Duration::ZERO));
+    linger::write_and_linger(stream, words).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::socket_stream::SocketStream;
+
+    type FiveArgFn<A, B, C, D, E, F> = fn(A, B, C, D, E) -> F;
+
+    fn future<A, B, C, D, E, F>(_: FiveArgFn<A, B, C, D, E, F>) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each connection has one for as long as it is open, and what it speaks in a box beside.
+    #[test]
+    fn a_connection_is_no_larger_for_what_others_need() {
+        let size = future(
+            ListenerConfig::serve_connection::<SocketStream>
+                as FiveArgFn<&'static _, _, _, &'static _, &'static Rc<dyn HttpHandler>, _>,
+        );
+        assert!(size <= 1664, "{size}");
+    }
+}

@@ -1,0 +1,219 @@
+//! Accepts the connections of a listener, and finds each a place.
+
+use std::{cell::RefCell, future::pending, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_policies::plan::Listener;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::sleep,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, warn};
+
+use super::{
+    accept_connection::ListenerConfig,
+    certificates::Certificates,
+    connection_limit::{ConnectionRejection, ConnectionSlot, ConnectionSlots},
+    handler::HttpHandler,
+    metrics::ClientMetrics,
+};
+use crate::{
+    buffered::Budget,
+    client_quota::{ClientId, ClientQuotas, QuotaPermit},
+    connection_info::ConnectionInfo,
+    network::{Accept, Network, Reset, socket_path_lock::BACKLOG},
+};
+
+/// One worker's share of a listener.
+pub struct Acceptor {
+    /// Replaced by a reload, for later connections.
+    config: RefCell<Rc<ListenerConfig>>,
+    drain: CancellationToken,
+    /// The places for open connections. When all are in use, further connections wait in the kernel's backlog.
+    slots: Rc<ConnectionSlots>,
+    /// The counts of each client, over all workers.
+    quotas: ClientQuotas,
+    /// Whether further connections are closed at once instead.
+    rejects_when_full: bool,
+    metrics: Rc<ClientMetrics>,
+    /// The memory for heads.
+    budget: Budget,
+}
+
+impl Acceptor {
+    /// `share`: the part of the listener's connections that is this worker's.
+    pub fn new(
+        listener: &Listener,
+        certificates: Option<Arc<Certificates>>,
+        (share, shares, budget): (usize, ClientQuotas, Budget),
+        drain: CancellationToken,
+        metrics: &ClientMetrics,
+    ) -> Self {
+        let metrics = Rc::new(metrics.clone());
+        let counted = (budget.clone(), shares.clone());
+        let entry = ListenerConfig::new(listener, certificates, drain.clone(), metrics.clone(), counted);
+        let places = ConnectionSlots::new(share.max(1));
+        let entry = RefCell::new(Rc::new(entry));
+        Self {
+            config: entry,
+            drain,
+            slots: places,
+            quotas: shares,
+            rejects_when_full: false,
+            metrics,
+            budget,
+        }
+    }
+
+    /// Closes connections that find no place at once, instead of letting them wait.
+    #[must_use]
+    pub fn rejecting_when_full(self) -> Self {
+        Self { rejects_when_full: true, ..self }
+    }
+
+    /// Takes another plan's settings, from the next connection on.
+    pub fn update_config(&self, listener: &Listener) {
+        let certificates = self.config.borrow().certificates();
+        let (drain, metrics) = (self.drain.clone(), self.metrics.clone());
+        let counted = (self.budget.clone(), self.quotas.clone());
+        self.config.replace(Rc::new(ListenerConfig::new(listener, certificates, drain, metrics, counted)));
+    }
+
+    /// Accepts connections until the drain begins. They live on in `open`, each until its requests are answered.
+    pub async fn serve<N: Network>(
+        &self,
+        listener: N::Listener,
+        front: Rc<dyn HttpHandler>,
+        open: &TaskTracker,
+    ) {
+        let drain = &self.drain;
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = drain.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    if let Some(place) = self.acquire_slot(&peer).await {
+                        self.spawn_connection(stream, peer, place, &front, open);
+                    }
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: the connections that end give some back.
+                    warn!(%error, "connection not accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        listener.stop_accepting();
+        self.serve_backlog::<N>(listener, &front, open).await;
+    }
+
+    /// A place for a new connection. `None`: it is closed.
+    async fn acquire_slot(&self, peer: &ConnectionInfo) -> Option<AcceptedSlot> {
+        let client = ClientId::from_ip(peer.address.ip());
+        let turned_away = |why: ConnectionRejection| {
+            self.metrics.record_rejection(why);
+            debug!(peer = %peer.address, why = why.as_str(), "turned away");
+        };
+        let is_proxy = self.config.borrow().is_proxy(peer);
+        let take =
+            || if is_proxy { self.slots.acquire_for_proxy(client) } else { self.slots.acquire(client) };
+        let most = self.config.borrow().connections_per_client().filter(|_| !is_proxy);
+        let share = match most {
+            None => None,
+            Some(most) => {
+                let share = self.quotas.acquire_connection(client, most);
+                if share.is_none() {
+                    turned_away(ConnectionRejection::ClientLimit);
+                    return None;
+                }
+                share
+            }
+        };
+        if self.rejects_when_full {
+            let place = self.slots.try_acquire(client);
+            if place.is_none() {
+                turned_away(ConnectionRejection::ConnectionLimit);
+            }
+            return place.map(|place| (place, share));
+        }
+        loop {
+            if let Some(place) = take() {
+                return Some((place, share));
+            }
+            if !is_proxy && !self.slots.may_wait(client) {
+                turned_away(ConnectionRejection::ConnectionLimit);
+                return None;
+            }
+            // All connections are at work. The end of a request does not wake us, so look again soon.
+            tokio::select! {
+                () = self.slots.wait_freed() => {}
+                () = sleep(LOOK) => {}
+                () = self.drain.cancelled() => return take().map(|place| (place, share)),
+            }
+        }
+    }
+
+    /// Serves the connections in the kernel's queue, because closing the socket would reset them.
+    async fn serve_backlog<N: Network>(
+        &self,
+        listener: N::Listener,
+        front: &Rc<dyn HttpHandler>,
+        open: &TaskTracker,
+    ) {
+        for _ in 0..BACKLOG {
+            // Lets the runtime look at the socket.
+            tokio::task::yield_now().await;
+            let accepted = tokio::select! {
+                biased;
+                accepted = listener.accept() => accepted,
+                () = std::future::ready(()) => return,
+            };
+            if let Ok((stream, peer)) = accepted {
+                let Some(place) = self.slots.acquire(ClientId::from_ip(peer.address.ip())) else { return };
+                self.spawn_connection(stream, peer, (place, None), front, open);
+            }
+        }
+    }
+
+    fn spawn_connection<S>(
+        &self,
+        stream: S,
+        peer: ConnectionInfo,
+        (place, share): AcceptedSlot,
+        front: &Rc<dyn HttpHandler>,
+        open: &TaskTracker,
+    ) where
+        S: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let (entry, front) = (self.config.borrow().clone(), front.clone());
+        let metrics = self.metrics.clone();
+        open.spawn_local(async move {
+            let address = peer.address;
+            let lost = async {
+                place.wait_lost().await;
+                metrics.record_eviction();
+                debug!(peer = %address, "ended to make room: it asked nothing");
+                if place.mark_http() {
+                    pending().await
+                }
+            };
+            tokio::select! {
+                // Checked first: once the place is lost, no further request of this connection is taken.
+                biased;
+                () = lost => {}
+                () = entry.serve_connection(stream, peer, &place, &front) => {}
+            }
+            drop((place, share));
+        });
+    }
+}
+
+/// Kept for as long as a connection lives: its place, and its part in its client's share.
+type AcceptedSlot = (ConnectionSlot, Option<QuotaPermit>);
+
+/// How often connections at work are checked for a quiet one.
+const LOOK: Duration = Duration::from_millis(50);
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

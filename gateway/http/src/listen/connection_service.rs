@@ -1,0 +1,58 @@
+//! Serves one connection: hands each request to the [`HttpHandler`].
+
+use std::{convert::Infallible, future::ready, rc::Rc, time::Duration};
+
+use hyper::{Request, body::Incoming, service::Service};
+
+use super::handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture};
+use crate::connection_state::ConnectionState;
+use crate::{
+    body::{Body, Reply},
+    buffered::HeadMemory,
+    connection_info::ConnectionInfo,
+};
+
+/// The service for one client's connection.
+pub struct ConnectionService {
+    handler: Rc<dyn HttpHandler>,
+    peer: Rc<ConnectionInfo>,
+    connection: Rc<ConnectionState>,
+    pause: Duration,
+    memory: HeadMemory,
+}
+
+impl ConnectionService {
+    /// `pause`: how long a client may take for each piece of a request's body.
+    pub fn new(
+        front: Rc<dyn HttpHandler>,
+        peer: ConnectionInfo,
+        course: Rc<ConnectionState>,
+        pause: Duration,
+        memory: HeadMemory,
+    ) -> Self {
+        Self { handler: front, peer: Rc::new(peer), connection: course, pause, memory }
+    }
+}
+
+impl Service<Request<Incoming>> for ConnectionService {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = ResponseFuture;
+
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+        let (exchange, answering) = self.connection.begin();
+        let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
+        // Here and not in a step: one look at an HTTP/2 connection hands over all heads that have come, and steps run later.
+        let Ok(head) = self.memory.reserve_read(&http) else {
+            let reply = self.handler.reject(RequestRejection::HeadMemoryExhausted, Duration::ZERO);
+            return Box::pin(ready(Ok(reply.map(|body| answering.observe(body)))));
+        };
+        self.handler.handle(IncomingRequest {
+            http: Box::new(http),
+            peer: self.peer.clone(),
+            exchange,
+            tracker: answering,
+            head,
+        })
+    }
+}

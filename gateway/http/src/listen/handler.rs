@@ -1,0 +1,63 @@
+//! The trait that answers requests, as listeners see it.
+
+use std::{convert::Infallible, pin::Pin, rc::Rc, time::Duration};
+
+use hyper::Request;
+
+use crate::connection_state::{Exchange, ResponseTracker};
+use crate::{
+    body::{Body, Reply},
+    buffered::HeadReservation,
+    connection_info::ConnectionInfo,
+};
+
+/// Answers the requests of one worker's connections.
+pub trait HttpHandler {
+    fn handle(&self, asked: IncomingRequest) -> ResponseFuture;
+
+    /// Counts a refusal of bytes that never became a request, and returns the answer to write. `took`: the time since
+    /// their first byte.
+    fn reject(&self, refused: RequestRejection, took: Duration) -> Reply;
+}
+
+/// A request, and the connection that it came over.
+pub struct IncomingRequest {
+    pub http: Box<Request<Body>>,
+    pub peer: Rc<ConnectionInfo>,
+    pub exchange: Rc<Exchange>,
+    /// To be attached to the answer.
+    pub tracker: ResponseTracker,
+    /// The memory of its head, for as long as the request is not over. `None` where it is small.
+    pub head: Option<HeadReservation>,
+}
+
+/// The one box per request. Not `Send`, on purpose.
+pub type ResponseFuture = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+
+/// Why incoming bytes never became a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestRejection {
+    Malformed(&'static str),
+    TargetTooLarge,
+    HeaderTooLarge,
+    /// The head was not complete in time.
+    TimedOut,
+    /// Another connection needed its place.
+    Displaced,
+    /// Heads take all the memory that they may.
+    HeadMemoryExhausted,
+}
+
+impl RequestRejection {
+    /// The text for the log.
+    pub fn detail(self) -> &'static str {
+        match self {
+            Self::Malformed(why) => why,
+            Self::TargetTooLarge => "the target of a request",
+            Self::HeaderTooLarge => "the head of a request",
+            Self::TimedOut => "no complete head in time",
+            Self::HeadMemoryExhausted => "there is no memory left for its head",
+            Self::Displaced => "its place was needed before its head was complete",
+        }
+    }
+}

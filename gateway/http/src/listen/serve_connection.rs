@@ -1,0 +1,389 @@
+//! Serves one connection in the protocol that its client speaks, until it ends or is drained.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fencegate_policies::{
+    plan::{Listener, ListenerLimits, ListenerTimeouts},
+    trusted_proxies::TrustedProxies,
+};
+use hyper::{
+    rt::Executor,
+    server::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::oneshot,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    connection_limit::ConnectionSlot,
+    connection_service::ConnectionService,
+    detect::DetectedProtocol,
+    handler::{HttpHandler, RequestRejection},
+    heads::PartialHead,
+    linger::{encode_response, linger, write_and_linger},
+    metrics::ClientMetrics,
+    time_limit::TimeLimit,
+    timed_io::TimedIo,
+    wake_gated::WakeGated,
+};
+use crate::body::hop_by_hop::LIBRARYS_MOST;
+use crate::buffered::{Budget, HeadMemory};
+use crate::connection_state::{ConnectionState, ReadState};
+use crate::{
+    client_quota::{ClientId, ClientQuotas},
+    connection_info::ConnectionInfo,
+    network::Reset,
+    upgrade::{UpgradeSender, UpgradedIo},
+};
+
+/// The HTTP library, with the limits of a listener.
+pub(super) struct HttpServer {
+    http1: http1::Builder,
+    http2: http2::Builder<LocalExecutor>,
+    pub(super) timeouts: ListenerTimeouts,
+    /// The memory for heads, and the counts of each client.
+    budget: Budget,
+    quotas: ClientQuotas,
+    /// What the library may take for an HTTP/2 head that is not complete.
+    unfinished: usize,
+    /// Their heads are those of many clients.
+    proxies: TrustedProxies,
+}
+
+impl HttpServer {
+    pub(super) fn new(listener: &Listener, budget: Budget, shares: ClientQuotas) -> Self {
+        let limits = &listener.limits;
+        let mut http1 = http1::Builder::new();
+        http1
+            // The library's own time limit is off, because ours answers the client.
+            .header_read_timeout(None)
+            .max_buf_size(limits.max_header.max(LEAST_BUFFER));
+        if limits.max_fields > LIBRARYS_MOST {
+            // The library accepts a few fields more than we serve, so that a client with too many gets our answer.
+            http1.max_headers(limits.max_fields + SPARE_FIELDS);
+        }
+        Self {
+            http1,
+            http2: http2(limits),
+            timeouts: listener.timeouts.clone(),
+            budget,
+            quotas: shares,
+            unfinished: UNFINISHED * (limits.max_header + SPARE_HEADER),
+            proxies: listener.trusted.clone(),
+        }
+    }
+
+    fn head_memory(&self, peer: &ConnectionInfo) -> HeadMemory {
+        let address = peer.address.ip();
+        let whose =
+            (!self.proxies.is_proxy(address)).then(|| (self.quotas.clone(), ClientId::from_ip(address)));
+        HeadMemory::new(self.budget.clone(), whose)
+    }
+
+    /// Serves until the client hangs up. During a drain: until the requests that have begun are answered.
+    pub(super) async fn serve<I>(
+        &self,
+        spoken: DetectedProtocol,
+        stream: I,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        (front, metrics): (&Rc<dyn HttpHandler>, &Rc<ClientMetrics>),
+        drain: &CancellationToken,
+    ) -> hyper::Result<()>
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let course = match spoken {
+            DetectedProtocol::Http1 => ConnectionState::new_http1(Instant::now()),
+            DetectedProtocol::Http2 => ConnectionState::new_http2(),
+        };
+        place.set_connection_state(&course);
+        // Ends here, so that an idle connection takes no memory for it.
+        let (facing, heads) = {
+            let memory = self.head_memory(&peer);
+            let heads = PartialHead::new(spoken, &memory, self.unfinished);
+            let pause = self.timeouts.request_body;
+            (ConnectionService::new(front.clone(), peer, course.clone(), pause, memory), heads)
+        };
+        let told = (front.clone(), metrics.clone());
+        let paced = TimedIo::new(stream, course.clone(), self.timeouts.clone(), told, heads);
+        let (stream, course) = (TokioIo::new(paced), &*course);
+        // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.
+        match spoken {
+            DetectedProtocol::Http1 => {
+                let connection = self.http1.serve_connection(stream, facing);
+                Box::pin(serve_http1(connection, course, place, &**front, drain)).await
+            }
+            DetectedProtocol::Http2 => {
+                let connection = self.http2.serve_connection(stream, facing);
+                Box::pin(self.serve_http2(connection, course, place, metrics, drain)).await
+            }
+        }
+    }
+
+    /// Serves an HTTP/2 connection until it ends.
+    async fn serve_http2<I>(
+        &self,
+        connection: Http2<I>,
+        course: &ConnectionState,
+        place: &ConnectionSlot,
+        metrics: &ClientMetrics,
+        drain: &CancellationToken,
+    ) -> hyper::Result<()>
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let mut connection = std::pin::pin!(connection);
+        let mut patience = PARTING;
+        let neglected = tokio::select! {
+            biased;
+            () = place.wait_lost() => {
+                patience = DISPLACED;
+                None
+            }
+            ended = connection.as_mut() => return ended,
+            limit = wait_timeout(course, &self.timeouts) => Some(limit),
+            () = drain.cancelled() => None,
+        };
+        if let Some(limit) = neglected {
+            metrics.record_timeout(limit);
+            if limit == TimeLimit::ResponseWrite {
+                course.reset();
+                return Ok(());
+            }
+        }
+        // Sends GOAWAY. Requests that come before the client has read it are answered.
+        connection.as_mut().graceful_shutdown();
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = wait_close_timeout(course, &self.timeouts, patience) => Ok(()),
+        }
+    }
+}
+
+type Http1<I> = http1::Connection<TokioIo<TimedIo<I>>, ConnectionService>;
+type Http2<I> = http2::Connection<TokioIo<TimedIo<I>>, ConnectionService, LocalExecutor>;
+
+/// Serves an HTTP/1 connection until it ends, or switches protocols.
+async fn serve_http1<I>(
+    mut connection: Http1<I>,
+    course: &ConnectionState,
+    place: &ConnectionSlot,
+    front: &dyn HttpHandler,
+    drain: &CancellationToken,
+) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    let served = tokio::select! {
+        // Checked first, before any more bytes are read.
+        biased;
+        () = place.wait_lost() => None,
+        served = serve_all(&mut connection, drain) => Some(served),
+    };
+    // The futures that end a connection are boxed, so that a living connection does not need memory for them.
+    match served {
+        None => Box::pin(end_displaced(connection, course, front)).await,
+        Some(Ok(())) => {
+            if let Some(taker) = course.take_upgrade_sender() {
+                Box::pin(hand_over_upgrade(connection, taker)).await;
+            }
+        }
+        Some(Err(error)) => {
+            Box::pin(end_broken(connection, course)).await;
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Serves all requests, writes the rest, and closes the stream, unless it switches protocols.
+async fn serve_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    answer_all(connection, drain).await?;
+    connection.await
+}
+
+/// Ends a connection that has lost its place. Its answers are all written, but a reset could destroy what the client
+/// has not read yet, so it is closed in order.
+async fn end_displaced<I>(connection: Http1<I>, course: &ConnectionState, front: &dyn HttpHandler)
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    let reading = course.reading();
+    let Some(stream) = connection.into_parts().io.into_inner().into_inner() else { return };
+    match reading {
+        ReadState::Head(since) => {
+            let refusal = front.reject(RequestRejection::Displaced, since.elapsed());
+            write_and_linger(stream, encode_response(&refusal)).await;
+        }
+        ReadState::Idle(_) | ReadState::Busy => linger(stream).await,
+    }
+}
+
+/// Ends a connection whose last answer broke off. The written part has to arrive: a client that gets no byte believes
+/// that its request never arrived, and sends it again. The client may still be sending, which would cause a reset, so
+/// its bytes are read for a moment.
+async fn end_broken<I>(connection: Http1<I>, course: &ConnectionState)
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    if course.is_reset() {
+        return;
+    }
+    if let Some(stream) = connection.into_parts().io.into_inner().into_inner() {
+        write_and_linger(stream, Bytes::new()).await;
+    }
+}
+
+/// Answers all requests of an HTTP/1 connection.
+async fn answer_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    tokio::select! {
+        // Polled first, so that a request that is already here is answered.
+        biased;
+        ended = run_without_shutdown(connection) => return ended,
+        () = WakeGated::new(drain.cancelled()) => {}
+    }
+    // A last request may be on its way. Its answer tells the client to close, and then the connection ends.
+    tokio::select! {
+        ended = run_without_shutdown(connection) => return ended,
+        () = sleep(LAST_REQUEST) => {}
+    }
+    Pin::new(&mut *connection).graceful_shutdown();
+    run_without_shutdown(connection).await
+}
+
+fn run_without_shutdown<I>(connection: &mut Http1<I>) -> impl Future<Output = hyper::Result<()>>
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    poll_fn(|cx| connection.poll_without_shutdown(cx))
+}
+
+/// Gives the stream away after a switch of protocols. It keeps its place at the listener while it is used.
+async fn hand_over_upgrade<I>(connection: Http1<I>, taker: UpgradeSender)
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    let parts = connection.into_parts();
+    let Some(stream) = parts.io.into_inner().into_inner() else { return };
+    let (held, let_go) = oneshot::channel();
+    let switched = UpgradedIo { stream: Box::new(stream), first: parts.read_buf, held: Some(held) };
+    // This fails if the receiver has gone; then the stream is closed.
+    drop(taker.send(switched));
+    // This always ends with an error, when the other side is dropped.
+    let_go.await.ok();
+}
+
+/// How long an idle HTTP/1 connection stays open for one more request when the process stops. If it were closed at
+/// once, a request on its way would meet the close, and its client could not tell whether it was served.
+pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
+
+/// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of an answer for too long. It
+/// looks four times in each time limit, so that no request needs a timer.
+async fn wait_timeout(course: &ConnectionState, timeouts: &ListenerTimeouts) -> TimeLimit {
+    let look = timeouts.idle.min(timeouts.response_write) / 4;
+    let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
+    let (idle, stuck) = (too_often(timeouts.idle), too_often(timeouts.response_write));
+    let mut without = 0.0;
+    loop {
+        sleep(look).await;
+        let under_way = course.snapshot();
+        without = if under_way.exchanges == 0 && !under_way.unsent { without + 1.0 } else { 0.0 };
+        if f64::from(under_way.not_taken) > stuck {
+            return TimeLimit::ResponseWrite;
+        }
+        if without > idle {
+            return TimeLimit::Idle;
+        }
+    }
+}
+
+/// Returns when the client was told to close, has no answer to wait for, and does not close.
+async fn wait_close_timeout(course: &ConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
+    let timeouts = ListenerTimeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
+    if wait_timeout(course, &timeouts).await == TimeLimit::ResponseWrite {
+        course.reset();
+    }
+}
+
+/// HTTP/2 with bounded memory: unread bodies take at most `STREAM_WINDOW` for each request in flight, and untaken
+/// answers at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack reaches it.
+/// Buffered bodies and large heads have a budget of their own (`crate::buffered`). There is no adaptive window, because clients could
+/// make it large at will.
+fn http2(limits: &ListenerLimits) -> http2::Builder<LocalExecutor> {
+    let mut http2 = http2::Builder::new(LocalExecutor);
+    http2
+        .timer(TokioTimer::new())
+        .adaptive_window(false)
+        .initial_connection_window_size(connection_window(limits.streams))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_concurrent_streams(u32::try_from(limits.streams).unwrap_or(u32::MAX))
+        // This also bounds the CONTINUATION frames of a head: to five, or a quarter more than the head needs.
+        .max_header_list_size(u32::try_from(limits.max_header + SPARE_HEADER).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(LOCAL_RESETS)
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_ANSWER);
+    http2
+}
+
+const SPARE_FIELDS: usize = 156;
+/// Room above our own limit for a head: beyond it the HTTP library answers by itself, without a reason.
+const SPARE_HEADER: usize = 16 << 10;
+/// A head of many small fields takes this many times its size while the HTTP library reads it.
+const UNFINISHED: usize = 4;
+/// The HTTP library takes no smaller buffer.
+const LEAST_BUFFER: usize = 8192;
+const STREAM_WINDOW: u32 = 64 << 10;
+/// The part of a connection's window above what its streams may leave unread.
+const SPARE_WINDOW: u32 = 512 << 10;
+/// No window is larger (RFC 9113, 6.9.1).
+const LARGEST_WINDOW: u32 = (1 << 31) - 1;
+const SEND_BUFFER: usize = 32 << 10;
+/// The connection is closed beyond this many streams that were reset before they were served (CVE-2023-44487).
+const PENDING_RESETS: usize = 20;
+/// The connection is closed beyond this many streams that we had to reset because the client broke the protocol
+/// (CVE-2025-8671).
+const LOCAL_RESETS: usize = 256;
+/// The time after the last frame at which a ping checks whether the client is still there.
+const PING_AFTER: Duration = Duration::from_secs(20);
+const PING_ANSWER: Duration = Duration::from_secs(10);
+/// The time for a client to read that it has to close.
+const PARTING: Duration = Duration::from_secs(4);
+/// The same for a connection that has lost its place.
+const DISPLACED: Duration = Duration::from_secs(1);
+
+/// The window of a connection. Bodies stay unread while their requests wait for a lock or a slow upstream, and unread
+/// bytes also use up the connection's window. It has to be larger than all streams can use up. Otherwise no byte could
+/// come for the stream that holds the lock, which would end as if its client had stopped.
+fn connection_window(streams: usize) -> u32 {
+    let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+    streams.saturating_mul(STREAM_WINDOW).saturating_add(SPARE_WINDOW).min(LARGEST_WINDOW)
+}
+
+/// Runs the streams of an HTTP/2 connection beside it, on the same thread.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F: Future<Output: 'static> + 'static> Executor<F> for LocalExecutor {
+    fn execute(&self, stream: F) {
+        tokio::task::spawn_local(stream);
+    }
+}

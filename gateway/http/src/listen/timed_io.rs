@@ -1,0 +1,373 @@
+//! The bytes of a client's connection, below the HTTP library: bounds every wait for the client, and replaces the
+//! library's own refusals by ours.
+
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    mem,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use fencegate_policies::plan::ListenerTimeouts;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep, sleep_until},
+};
+
+use super::{
+    handler::{HttpHandler, RequestRejection},
+    heads::PartialHead,
+    linger::{encode_response, linger, write_and_linger},
+    metrics::ClientMetrics,
+    time_limit::TimeLimit,
+};
+use crate::buffered::BudgetExceededError;
+use crate::connection_state::{ConnectionState, ReadState, WriteState};
+use crate::network::Reset;
+
+/// A connection that is served.
+pub(super) struct TimedIo<I: Reset> {
+    stream: IoState<I>,
+    connection: Rc<ConnectionState>,
+    timeouts: ListenerTimeouts,
+    handler: Rc<dyn HttpHandler>,
+    metrics: Rc<ClientMetrics>,
+    /// Made at the first wait for the client, and reset only if it would fire too late.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Since when the client has taken nothing.
+    stuck: Option<Instant>,
+    /// The next check whether a client whose body is held back is still there.
+    look: Option<Pin<Box<Sleep>>>,
+    /// Whether no line has come yet, so that only the target can be too large. The beginnings of later heads are not
+    /// seen here.
+    first_line: bool,
+    heads: PartialHead,
+}
+
+enum IoState<I> {
+    Live(I),
+    /// The connection ends; no byte of the HTTP library passes any more.
+    Leaving(Pin<Box<dyn Future<Output = ()>>>),
+    Gone,
+}
+
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
+    pub(super) fn new(
+        stream: I,
+        course: Rc<ConnectionState>,
+        timeouts: ListenerTimeouts,
+        (front, metrics): (Rc<dyn HttpHandler>, Rc<ClientMetrics>),
+        heads: PartialHead,
+    ) -> Self {
+        course.unsent.set_patience(timeouts.response_write);
+        Self {
+            stream: IoState::Live(stream),
+            connection: course,
+            timeouts,
+            handler: front,
+            metrics,
+            timer: None,
+            stuck: None,
+            look: None,
+            first_line: true,
+            heads,
+        }
+    }
+
+    /// The bare stream, without time limits. `None`: it is being closed.
+    pub(super) fn into_inner(mut self) -> Option<I> {
+        match mem::replace(&mut self.stream, IoState::Gone) {
+            IoState::Live(stream) => Some(stream),
+            IoState::Leaving(_) | IoState::Gone => None,
+        }
+    }
+
+    /// Called when there is nothing to read. Ready when the client is too late.
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (since, limit) = match self.connection.reading() {
+            ReadState::Busy => {
+                self.connection.set_waker(cx.waker());
+                return Poll::Pending;
+            }
+            ReadState::Head(since) => (since, TimeLimit::RequestHeaders),
+            ReadState::Idle(known) => (self.connection.idle_since(known), TimeLimit::Idle),
+        };
+        ready!(self.poll_timer(cx, since + limit.duration(&self.timeouts)));
+        self.metrics.record_timeout(limit);
+        match limit {
+            TimeLimit::RequestHeaders => self.reject(RequestRejection::TimedOut),
+            _ => self.start_leaving(boxed_linger),
+        }
+        self.poll_leaving(cx)
+    }
+
+    /// Ready when an HTTP/2 head takes too long to be complete.
+    fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(since) = self.heads.unfinished_since() else { return Poll::Pending };
+        ready!(self.poll_timer(cx, since + self.timeouts.request_headers));
+        self.metrics.record_timeout(TimeLimit::RequestHeaders);
+        self.connection.reset();
+        Poll::Ready(())
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if timer.deadline() > due {
+            timer.as_mut().reset(due);
+        }
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= due {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(due);
+        }
+    }
+
+    /// Ready when the client of a held-back body has gone. Nobody reads from the socket meanwhile, so the kernel does
+    /// not wake us, and we have to look.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let IoState::Live(stream) = &self.stream else { return Poll::Pending };
+        loop {
+            if stream.has_hung_up() {
+                return Poll::Ready(());
+            }
+            ready!(self.look.get_or_insert_with(|| Box::pin(sleep(LOOK))).as_mut().poll(cx));
+            self.look = None;
+        }
+    }
+
+    /// Replaces the bare status that the HTTP library writes when it cannot read a request.
+    fn correct_status(&mut self, said: &[u8]) {
+        self.reject(match said.get(9..12) {
+            Some(b"431") if self.first_line => RequestRejection::TargetTooLarge,
+            Some(b"414") => RequestRejection::TargetTooLarge,
+            Some(b"431") => RequestRejection::HeaderTooLarge,
+            _ => RequestRejection::Malformed("the head of a request cannot be read"),
+        });
+    }
+
+    /// Bytes have come.
+    fn record_read(&mut self, bytes: &[u8]) -> Result<(), BudgetExceededError> {
+        if let ReadState::Idle(_) = self.connection.reading() {
+            self.heads.begin();
+        }
+        self.connection.record_read();
+        self.first_line = self.first_line && !bytes.contains(&b'\n');
+        self.heads.read(bytes, matches!(self.connection.reading(), ReadState::Head(_)))
+    }
+
+    fn reject(&mut self, refused: RequestRejection) {
+        let took = match self.connection.reading() {
+            ReadState::Head(since) => since.elapsed(),
+            ReadState::Busy | ReadState::Idle(_) => Duration::ZERO,
+        };
+        let words = encode_response(&self.handler.reject(refused, took));
+        if let WriteState::Owed(0) = self.connection.writing() {
+            self.start_leaving(|stream| Box::pin(write_and_linger(stream, words)));
+        } else {
+            // The client has not taken the earlier answers either, so no refusal is written.
+            self.start_leaving(boxed_linger);
+        }
+    }
+
+    fn start_leaving(&mut self, how: impl FnOnce(I) -> Pin<Box<dyn Future<Output = ()>>>) {
+        self.stream = match mem::replace(&mut self.stream, IoState::Gone) {
+            IoState::Live(stream) => IoState::Leaving(how(stream)),
+            other => other,
+        };
+    }
+
+    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let IoState::Leaving(farewell) = &mut self.stream {
+            ready!(farewell.as_mut().poll(cx));
+            self.stream = IoState::Gone;
+        }
+        Poll::Ready(())
+    }
+
+    /// Notes the result of a write, and bounds how long no byte can be written.
+    fn record_write<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.stuck = None;
+            return polled;
+        }
+        let since = *self.stuck.get_or_insert_with(Instant::now);
+        ready!(self.poll_timer(cx, since + self.timeouts.response_write));
+        self.metrics.record_timeout(TimeLimit::ResponseWrite);
+        self.connection.reset();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Writes interim answers. This happens when the library flushes, because then it has written whole messages only.
+    fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { stream: IoState::Live(stream), connection: course, .. } = self else {
+            return Poll::Ready(Ok(()));
+        };
+        match &course.informational {
+            Some(interims) => interims.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes)),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Writes the rest of an interim answer that is partly written, before anything else.
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.connection.informational.as_ref().is_some_and(|interims| interims.is_partly_written()) {
+            return Poll::Ready(Ok(()));
+        }
+        let polled = self.poll_interims(cx);
+        self.record_write(cx, polled)
+    }
+
+    /// Writes outside of any exchange: first the rest of complete answers, then messages of the library itself.
+    fn write_owed(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let total = pieces.iter().map(|piece| piece.len()).sum();
+        let owed = match self.connection.writing() {
+            WriteState::Owed(owed) => owed,
+            WriteState::LastChunk | WriteState::Answers => total,
+        };
+        self.connection.set_owed(owed);
+        let Some(first) = pieces.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
+        if owed == 0 {
+            self.correct_status(first);
+            // The library's bytes are swallowed, so that it closes the connection; our refusal is written instead.
+            return Poll::Ready(Ok(total));
+        }
+        let IoState::Live(stream) = &mut self.stream else { return Poll::Ready(Ok(total)) };
+        let polled = match total <= owed {
+            true => Pin::new(stream).poll_write_vectored(cx, pieces),
+            false => Pin::new(stream).poll_write(cx, &first[..owed.min(first.len())]),
+        };
+        if let Poll::Ready(Ok(count)) = polled {
+            self.connection.set_owed(owed - count);
+        }
+        self.record_write(cx, polled)
+    }
+}
+
+/// How often a waiting client is checked.
+const LOOK: Duration = Duration::from_millis(250);
+
+fn boxed_linger<I: AsyncRead + AsyncWrite + Unpin + 'static>(stream: I) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(linger(stream))
+}
+
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for TimedIo<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let IoState::Live(stream) = &mut this.stream else {
+            // Closes, once the refusal is written.
+            return this.poll_leaving(cx).map(Ok);
+        };
+        let before = buffer.filled().len();
+        match Pin::new(stream).poll_read(cx, buffer) {
+            Poll::Ready(read) => {
+                let heard = &buffer.filled()[before..];
+                if heard.is_empty() || this.record_read(heard).is_ok() {
+                    return Poll::Ready(read);
+                }
+                buffer.set_filled(before);
+                this.reject(RequestRejection::HeadMemoryExhausted);
+                if this.heads.unfinished_since().is_some() {
+                    // No words can be said in the middle of a head.
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+                this.poll_leaving(cx).map(Ok)
+            }
+            Poll::Pending if this.poll_unfinished(cx).is_ready() => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+            }
+            Poll::Pending => this.poll_wait(cx).map(Ok),
+        }
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo<I> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.connection.writing() != WriteState::Answers {
+            return this.write_owed(cx, &[IoSlice::new(bytes)]);
+        }
+        ready!(this.poll_begun(cx))?;
+        let IoState::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
+        let polled = Pin::new(stream).poll_write(cx, bytes);
+        this.connection.record_write(&polled, &[IoSlice::new(bytes)]);
+        this.record_write(cx, polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.connection.writing() != WriteState::Answers {
+            return this.write_owed(cx, pieces);
+        }
+        ready!(this.poll_begun(cx))?;
+        let IoState::Live(stream) = &mut this.stream else {
+            return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
+        };
+        let polled = Pin::new(stream).poll_write_vectored(cx, pieces);
+        this.connection.record_write(&polled, pieces);
+        this.record_write(cx, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            IoState::Live(stream) => stream.is_write_vectored(),
+            IoState::Leaving(_) | IoState::Gone => true,
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let said = this.poll_interims(cx);
+        if !matches!(said, Poll::Ready(Ok(()))) {
+            return this.record_write(cx, said);
+        }
+        let IoState::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
+        if this.connection.writing() == WriteState::LastChunk {
+            // The answer was written in full before.
+            this.connection.set_owed(0);
+        }
+        let polled = Pin::new(stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = polled {
+            this.connection.mark_written();
+        }
+        if this.connection.is_held_back() && this.poll_gone(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        if let ReadState::Idle(_) = this.connection.reading() {
+            // The library reads again only when bytes come, so the wait for them begins here.
+            let _too_late = this.poll_wait(cx);
+        }
+        this.record_write(cx, polled)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let (true, IoState::Live(_)) = (this.connection.is_upgrading(), &this.stream) {
+            // The stream was given away after a switch of protocols, so it must not be closed. All writes were flushed
+            // before.
+            return Poll::Ready(Ok(()));
+        }
+        this.start_leaving(boxed_linger);
+        this.poll_leaving(cx).map(Ok)
+    }
+}
+
+impl<I: Reset> Drop for TimedIo<I> {
+    fn drop(&mut self) {
+        if let (IoState::Live(stream), true) = (&self.stream, self.connection.is_reset()) {
+            stream.reset_on_close();
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A listening place of this process, for all its workers.
+
+use std::{
+    fmt, io,
+    net::{self, SocketAddr},
+    os::unix::net::UnixListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use fencegate_policies::plan::{BindAddress, UNIX};
+
+use super::socket_path_lock::{SocketPathLock, Takeover};
+
+/// An address, at which each worker listens by itself.
+#[derive(Debug, Clone)]
+pub enum ListenAddr {
+    Tcp(SocketAddr),
+    Unix(Arc<SharedUnixListener>),
+}
+
+/// A unix socket is one queue for all workers.
+#[derive(Debug)]
+pub struct SharedUnixListener {
+    taken: SocketPathLock,
+    workers: AtomicUsize,
+    accepted: AtomicUsize,
+}
+
+impl ListenAddr {
+    /// Takes the place, and refuses one that belongs to another process.
+    ///
+    /// The workers share an address by `SO_REUSEPORT`. Another gateway of the same user could share it as well, and get
+    /// half of the connections. So nobody else may listen there, unless that process is about to stop.
+    ///
+    /// # Errors
+    /// Another process listens there, or the address is not one of this machine's.
+    pub fn bind(bind: &BindAddress, takeover: Takeover) -> io::Result<Self> {
+        match bind {
+            BindAddress::Tcp(address) => {
+                if takeover == Takeover::Never {
+                    drop(net::TcpListener::bind(address)?);
+                }
+                Ok(Self::Tcp(*address))
+            }
+            BindAddress::Unix(file) => {
+                let taken = SocketPathLock::bind(file, takeover)?;
+                let none = || AtomicUsize::new(0);
+                Ok(Self::Unix(Arc::new(SharedUnixListener { taken, workers: none(), accepted: none() })))
+            }
+        }
+    }
+}
+
+impl From<SocketAddr> for ListenAddr {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for ListenAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(shared) => write!(f, "{UNIX}{}", shared.taken.path().display()),
+        }
+    }
+}
+
+impl SharedUnixListener {
+    /// The listener for one more worker.
+    pub(super) fn listener(&self) -> io::Result<UnixListener> {
+        let listener = self.taken.listener()?;
+        self.workers.fetch_add(1, Relaxed);
+        Ok(listener)
+    }
+
+    pub(super) fn record_accept(&self) {
+        self.accepted.fetch_add(1, Relaxed);
+    }
+
+    /// Removes the socket's file. From now on each worker accepts all that it finds, so that the last one leaves no
+    /// connection in the queue.
+    pub(super) fn close(&self) {
+        self.taken.release();
+        self.workers.store(0, Relaxed);
+    }
+
+    /// Whether a worker that has accepted `mine` connections has more than its share. Each connection wakes all
+    /// workers, and the fastest would otherwise take all that come at once.
+    pub(super) fn has_enough(&self, mine: usize) -> bool {
+        mine * self.workers.load(Relaxed) > self.accepted.load(Relaxed)
+    }
+}

@@ -1,0 +1,122 @@
+//! A connection that is lent to one exchange, until it is given back or dropped.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_policies::plan::Upstream;
+use tokio::time::timeout;
+
+use super::{
+    address::{Address, OutstandingExchange},
+    endpoint::EndpointCount,
+    endpoint_set::EndpointSet,
+    gate::Gate,
+    idle::IdlePool,
+};
+use crate::upstream::pooled_connection::PooledConnection;
+
+/// A connection while it carries an exchange. If it is not given back, it ends with the lend.
+pub struct Checkout {
+    /// Boxed, because a lend is moved from step to step with the answer.
+    pooled: Option<Box<PooledConnection>>,
+    fleet: Arc<EndpointSet>,
+    idle: Rc<IdlePool>,
+    /// How long the connection may lie idle afterwards.
+    keep: Duration,
+    _busy: EndpointCount,
+    _outstanding: OutstandingExchange,
+}
+
+impl Checkout {
+    pub(super) fn new(pooled: Box<PooledConnection>, fleet: Arc<EndpointSet>, idle: Rc<IdlePool>) -> Self {
+        let (keep, busy) = (fleet.upstream.idle, pooled.endpoint.count_busy());
+        let outstanding = pooled.address.outstanding();
+        Self { pooled: Some(pooled), fleet, idle, keep, _busy: busy, _outstanding: outstanding }
+    }
+
+    pub fn pooled(&mut self) -> &mut PooledConnection {
+        self.pooled.as_mut().expect("taken only when the lend ends")
+    }
+
+    fn pooled_ref(&self) -> &PooledConnection {
+        self.pooled.as_ref().expect("taken only when the lend ends")
+    }
+
+    pub fn gate(&self) -> &Rc<Gate> {
+        &self.pooled_ref().gate
+    }
+
+    /// The name of the process at the other end, if it was asked, with its address.
+    pub fn process(&self) -> Option<(&Address, &Arc<str>)> {
+        let pooled = self.pooled_ref();
+        Some((&pooled.address, pooled.process.as_ref()?))
+    }
+
+    pub fn endpoint(&self) -> &Arc<str> {
+        &self.pooled_ref().endpoint.name
+    }
+
+    pub fn fleet(&self) -> &EndpointSet {
+        &self.fleet
+    }
+
+    pub fn upstream(&self) -> &Upstream {
+        &self.fleet.upstream
+    }
+
+    /// Notes that the endpoint has answered.
+    pub fn record_success(&self) {
+        self.pooled_ref().endpoint.record_success();
+        self.pooled_ref().address.liveness.record_response();
+    }
+
+    /// Notes that the process at the endpoint can serve nobody at present, and has not begun with the request. New
+    /// requests go to others for a while, if there are others.
+    pub fn record_unavailable(&self) {
+        if !self.fleet.is_one_address() {
+            self.pooled_ref().address.liveness.avoid();
+        }
+    }
+
+    /// Notes that the exchange failed by the endpoint's own fault.
+    pub fn record_failure(&self) {
+        self.fleet.record_failure(&self.pooled_ref().endpoint);
+    }
+
+    /// Gives the connection back if the exchange is over, as most are at the last byte of their answer. Else returns
+    /// the lend.
+    pub fn try_return(mut self) -> Result<(), Self> {
+        match self.pooled.take_if(|pooled| pooled.is_settled()) {
+            Some(pooled) => {
+                self.put_back(pooled);
+                Ok(())
+            }
+            None => Err(self),
+        }
+    }
+
+    /// Gives the connection back when the exchange is over in both directions. An upstream may answer before it has
+    /// read the whole request. Then the connection is closed after `patience`, and no further byte of the request is
+    /// sent.
+    pub async fn return_when_settled(mut self, patience: Duration) {
+        let Some(mut pooled) = self.pooled.take() else { return };
+        if !matches!(timeout(patience, pooled.wait_settled()).await, Ok(true)) {
+            return;
+        }
+        self.put_back(pooled);
+    }
+
+    fn put_back(&self, mut pooled: Box<PooledConnection>) {
+        pooled.gate.disarm();
+        pooled.reused = true;
+        self.idle.put(pooled, self.keep);
+    }
+
+    /// Limits the idle time to what the upstream says. If the connection were used later, a request could meet its
+    /// close.
+    pub fn limit_idle_time(&mut self, longest: Duration) {
+        self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
+    }
+}
+
+/// How much earlier than the other side we close an idle connection.
+const KEEP_MARGIN: Duration = Duration::from_secs(1);

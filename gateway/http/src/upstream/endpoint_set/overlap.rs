@@ -1,0 +1,57 @@
+//! Finds out whether an upstream reaches a service that the policy fences under another upstream's name.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashSet, time::Duration};
+
+use fencegate_policies::plan::{AddressId, UpstreamId};
+use futures_util::future::{join, join_all};
+use tokio::time::timeout;
+
+use super::{EndpointSet, NameResolution, Upstreams};
+use crate::upstream::same_listener::spot;
+
+/// The longest wait for lookups. It is short, because a waiting request also delays the next plan.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The addresses of an upstream's endpoints.
+enum KnownSpots {
+    All(HashSet<AddressId>),
+    /// A name was not looked up in time, or never found, so it may lead anywhere.
+    Unknown,
+}
+
+impl Upstreams {
+    /// Whether another upstream with fenced routes shares an address with this one, or may share one. Takes a second at
+    /// most: it waits for all first lookups at once, and never for later ones.
+    pub async fn overlaps_fenced(&self, id: UpstreamId) -> bool {
+        let fenced = || self.all.iter().filter(|fleet| fleet.upstream.service.is_fenced);
+        if self.names == NameResolution::Literal || fenced().next().is_none() {
+            return false;
+        }
+        let (ours, theirs) = join(self.get(id).spots(), join_all(fenced().map(|fleet| fleet.spots()))).await;
+        theirs.iter().any(|theirs| ours.may_overlap(theirs))
+    }
+}
+
+impl EndpointSet {
+    async fn spots(&self) -> KnownSpots {
+        let lookups = join_all(self.endpoints.iter().map(|endpoint| endpoint.addresses.sockets()));
+        let longest = self.upstream.connect_timeout.min(LONGEST);
+        let found = timeout(longest, lookups).await.ok();
+        let found: Option<Vec<_>> = found.and_then(|found| found.into_iter().collect());
+        found.map_or(KnownSpots::Unknown, |found| KnownSpots::All(found.iter().flatten().map(spot).collect()))
+    }
+}
+
+impl KnownSpots {
+    /// Whether they may share an address; true if that cannot be ruled out. The only effect is that ambiguous requests
+    /// are refused.
+    fn may_overlap(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All(ours), Self::All(theirs)) => !ours.is_disjoint(theirs),
+            (Self::Unknown, _) | (_, Self::Unknown) => true,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Look-ups that find addresses, find nothing, or get no answer. The test gives their results.
+
+use std::sync::Arc;
+
+use fencegate_policies::file::load;
+use fencegate_process::registry::MetricRegistry;
+
+use super::*;
+use crate::network::connect_target::ConnectTarget;
+use crate::upstream::{metrics::EndpointMetrics, same_listener::own_address};
+
+const OPEN: UpstreamId = UpstreamId(0);
+
+/// The result of a lookup.
+enum Lookup {
+    Silent,
+    InVain,
+    Found(&'static str),
+}
+
+fn fleets(open: &[&str], fenced: &[&str]) -> Arc<Upstreams> {
+    let urls = |hosts: &[&str]| {
+        let urls: Vec<String> = hosts.iter().map(|host| format!("\"http://{host}\"")).collect();
+        urls.join(", ")
+    };
+    let text = format!(
+        r#"version: 1
+listeners: {{public: {{address: 127.0.0.1:8080}}}}
+zookeeper: {{servers: [zk1:2181]}}
+upstreams:
+  open: {{endpoints: [{}], fencing: upstream, connect_timeout: 20ms}}
+  shut: {{endpoints: [{}], fencing: upstream, connect_timeout: 20ms}}
+routes:
+  - {{name: look, upstream: open, match: {{path: "/look"}}, fence: none}}
+  - {{name: pay, upstream: shut, match: {{methods: [POST], path: "/pay/{{id}}"}}, fence: {{key: "{{path.id}}"}}}}
+"#,
+        urls(open),
+        urls(fenced)
+    );
+    let loaded = load(&text);
+    let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    Upstreams::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new())).expect("no files")
+}
+
+fn look_up(fleets: &Upstreams, lookups: &[(&str, Lookup)]) {
+    for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
+        let lookup = lookups.iter().find(|(name, _)| *name == &*endpoint.name).map(|(_, lookup)| lookup);
+        match lookup {
+            None | Some(Lookup::Silent) => {}
+            Some(Lookup::InVain) => {
+                endpoint.addresses.record_failed_lookup();
+            }
+            Some(Lookup::Found(socket)) => {
+                endpoint.addresses.update(vec![ConnectTarget::parse_literal(socket).expect("an address")]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_found_decides_and_what_was_not_could_be_anything() {
+    use Lookup::{Found, InVain, Silent};
+    let (other, name) = (&["10.0.0.2:8000"][..], &["open.example:80"][..]);
+    let fenced = &["10.0.0.1:8000"][..];
+    for (told, open, fenced, lookups, meets) in [
+        ("two addresses", other, fenced, vec![], false),
+        ("a name of another one", name, fenced, vec![("open.example:80", Found("10.0.0.2:8000"))], false),
+        ("a name of the same", name, fenced, vec![("open.example:80", Found("10.0.0.1:8000"))], true),
+        ("a silent name server", name, fenced, vec![("open.example:80", Silent)], true),
+        ("a name that is none", name, fenced, vec![("open.example:80", InVain)], true),
+        (
+            "an address of the same beside a silent name",
+            &["silent.example:80", "open.example:80"],
+            fenced,
+            vec![("open.example:80", Found("10.0.0.1:8000"))],
+            true,
+        ),
+        (
+            "the fenced one has a name that is none",
+            other,
+            &["10.0.0.1:8000", "shut.example:80"],
+            vec![("shut.example:80", InVain)],
+            true,
+        ),
+        ("the fenced one has a silent name", other, &["10.0.0.1:8000", "shut.example:80"], vec![], true),
+        (
+            "all names are found, elsewhere",
+            &["10.0.0.2:8000", "open.example:80"],
+            &["10.0.0.1:8000", "shut.example:80"],
+            vec![("shut.example:80", Found("10.0.0.3:80")), ("open.example:80", Found("10.0.0.4:80"))],
+            false,
+        ),
+    ] {
+        let fleets = fleets(open, fenced);
+        look_up(&fleets, &lookups);
+        assert_eq!(fleets.overlaps_fenced(OPEN).await, meets, "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_was_found_once_stays_known() {
+    let fleets = fleets(&["open.example:80"], &["10.0.0.1:8000"]);
+    look_up(&fleets, &[("open.example:80", Lookup::Found("10.0.0.2:80"))]);
+    look_up(&fleets, &[("open.example:80", Lookup::InVain)]);
+    assert!(!fleets.overlaps_fenced(OPEN).await);
+}
+
+#[tokio::test]
+async fn an_address_of_this_machine_is_met_over_the_loopback() {
+    // A machine without a network has only loopback addresses.
+    let own = own_address().map_or("127.0.0.2:8000".to_owned(), |own| format!("{own}:8000"));
+    let fleets = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
+    fleets.get(OPEN).endpoints[0]
+        .addresses
+        .update(vec![ConnectTarget::parse_literal(&own).expect("an address")]);
+    assert!(fleets.overlaps_fenced(OPEN).await, "{own}");
+}
+
+#[tokio::test]
+async fn names_that_are_answered_with_a_few_addresses_at_a_time_meet_all_the_same() {
+    let fleets = fleets(&["open.example:80"], &["shut.example:80"]);
+    let told = |open: &'static str, shut: &'static str| {
+        let lookups = [("open.example:80", Lookup::Found(open)), ("shut.example:80", Lookup::Found(shut))];
+        look_up(&fleets, &lookups);
+    };
+    told("10.0.0.1:80", "10.0.0.2:80");
+    assert!(!fleets.overlaps_fenced(OPEN).await, "nothing says so yet");
+    told("10.0.0.2:80", "10.0.0.3:80");
+    assert!(fleets.overlaps_fenced(OPEN).await, "one of them led there before");
+    // An address that is no longer found may get another owner, so it is forgotten after a time.
+    for _ in 0..3 {
+        for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
+            endpoint.addresses.age(Duration::from_secs(300));
+        }
+        told("10.0.0.4:80", "10.0.0.3:80");
+    }
+    assert!(!fleets.overlaps_fenced(OPEN).await);
+}

@@ -1,0 +1,91 @@
+//! A lock that is held: its token, and the proof that the lock still holds.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::{permits::Permit, token::Token};
+use fencegate_process::clock::{BootInstant, SendPermission, SharedClock};
+
+use crate::manager::grant_guard::{Dispatch, GrantGuard};
+
+/// A lock that is held. Dropping it gives it back.
+///
+/// A drop may come from a panic or from a dropped future, while work under the lock still goes on. So a lock node is
+/// never used again after a mere drop: the next holder gets a new node. [`LockGuard::release`] says that all work is over,
+/// and a cached node is then kept for the next holder.
+#[must_use = "a lock that is dropped is given back"]
+pub struct LockGuard {
+    token: Token,
+    validity: Arc<dyn SendPermission>,
+    clock: SharedClock,
+    tenure: Mutex<GrantGuard>,
+}
+
+impl LockGuard {
+    /// `None`: the tenure has no token.
+    pub(super) fn new(tenure: GrantGuard, clock: &SharedClock) -> Option<Self> {
+        let Dispatch { token, validity: evidence } = tenure.dispatch()?;
+        Some(Self { token, validity: evidence, clock: clock.clone(), tenure: Mutex::new(tenure) })
+    }
+
+    /// The fencing token: larger than the tokens of all earlier holders of the key, in all processes. The store that is
+    /// written to has to keep the largest token and refuse smaller ones. Only that stops a holder that was asleep.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The permit that this holder has; `None` where the key has one holder at a time. Tokens grow for each permit by
+    /// itself, so the store has to keep the largest token per permit, under the name [`ResourceKey::for_permit`].
+    ///
+    /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
+    pub fn permit(&self) -> Option<Permit> {
+        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).permit()
+    }
+
+    /// Whether it is proven now that nobody else holds the key. The answer comes from memory, so ask before each
+    /// effect. The lock may be lost between the answer and the effect; then the token decides.
+    pub fn is_held(&self) -> bool {
+        self.validity.holds(self.clock.now())
+    }
+
+    /// How long the present proof lasts. A healthy session prolongs its proof again and again, but may fail at any
+    /// time.
+    pub fn remaining_validity(&self) -> Duration {
+        let now = self.clock.now();
+        if self.validity.holds(now) { self.validity.deadline().since(now) } else { Duration::ZERO }
+    }
+
+    /// When the present proof ends; `None` after the lock was lost. A healthy session moves this time on.
+    pub fn valid_until(&self) -> Option<BootInstant> {
+        self.validity.holds(self.clock.now()).then(|| self.validity.deadline())
+    }
+
+    /// The proof itself, for writers that check it with a clock of their own.
+    pub fn permission(&self) -> Arc<dyn SendPermission> {
+        self.validity.clone()
+    }
+
+    /// Returns when the lock is lost, 100 ms late at most: select on it beside the work. A lost lock never comes back.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (evidence, clock) = (self.validity.clone(), self.clock.clone());
+        async move { evidence.wait_expired(&clock).await }
+    }
+
+    /// Gives the lock back, and says that no work under it goes on.
+    pub fn release(self) {
+        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).mark_settled();
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("token", &self.token).finish_non_exhaustive()
+    }
+}

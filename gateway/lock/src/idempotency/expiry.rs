@@ -1,0 +1,204 @@
+//! Looks through the remembered operations: forgets records after their time, and counts unknown outcomes.
+//!
+//! The age of an operation is reckoned by two clocks at both ends. Its end is the later of two times: the one that
+//! ZooKeeper's leader gave the node, and the one that the gateway wrote into it. The present time is the earlier of
+//! two: the one that the leader gave our own last heartbeat, and this machine's. So an operation is forgotten early
+//! only if both clocks were slow at its end, or both are fast now.
+
+use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
+
+use fencegate_policies::operation::OperationId;
+use fencegate_process::{clock::unix_seconds, randomness::Guid};
+use tracing::debug;
+
+use super::{
+    index::{FinishedOperation, OperationIndex, ShardInfo},
+    quota::QuotaOwner,
+    record::{OperationRecord, OperationState, is_deletable, is_finished},
+    unresolved::is_lock_held,
+};
+use crate::session::{
+    active_session::ActiveSession,
+    client::{MultiOp, ZkClient, ZkError},
+};
+
+/// Between two rounds of one session.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Nodes of shelves that are listed in one round.
+const SHARDS_PER_ROUND: usize = 8;
+/// Operations that are read in one round. The round ends after the shelf that reaches this number.
+const RECORDS_PER_ROUND: usize = 128;
+
+/// Sweeps for as long as it is polled. Every session of every gateway sweeps; the sessions of one process take turns.
+pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Infallible {
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        if let Err(fault) = sweep_round(live, census).await {
+            debug!(%fault, "operations not swept");
+        }
+    }
+}
+
+async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Result<(), ZkError> {
+    let mut shelves = match live.client.children(&live.paths.operations()).await {
+        Ok(shelves) => shelves,
+        Err(ZkError::NoNode) => Vec::new(),
+        Err(fault) => return Err(fault),
+    };
+    shelves.sort_unstable();
+    let now = if shelves.is_empty() { 0 } else { current_time_ms(live).await? };
+    let mut read = 0;
+    for _ in 0..SHARDS_PER_ROUND.min(shelves.len()) {
+        if read < RECORDS_PER_ROUND
+            && let Some(shelf) = census.next_shard(&shelves)
+        {
+            read += scan_shard(live, census, shelf, now).await?;
+        }
+    }
+    census.retain_shards(&shelves, live.clock.now());
+    if let Some(unknown) = census.unknown_count() {
+        live.metrics.set_unknown_operations(unknown);
+    }
+    Ok(())
+}
+
+/// Milliseconds since 1970, by the earlier of two clocks.
+async fn current_time_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, ZkError> {
+    let member = format!("{}/{}", live.paths.members(), live.member);
+    let beaten = live.client.stat(&member).await?.map_or(0, |seen| seen.modified);
+    Ok(beaten.min(unix_seconds().saturating_mul(1000)))
+}
+
+/// What one look at an operation's node says.
+enum RecordLookup {
+    /// Gone, forgotten, or not ours to read.
+    Absent,
+    Found(RecordStatus, Option<Arc<QuotaOwner>>),
+}
+
+enum RecordStatus {
+    /// Kept until then.
+    Finished(u64),
+    Running(Option<Guid>),
+    Unknown(Option<Guid>),
+}
+
+/// Returns how many operations were read.
+async fn scan_shard<L: ZkClient>(
+    live: &ActiveSession<L>,
+    census: &OperationIndex,
+    name: &str,
+    now: u64,
+) -> Result<usize, ZkError> {
+    let folder = format!("{}/{name}", live.paths.operations());
+    let nodes = match live.client.children(&folder).await {
+        Ok(nodes) => nodes,
+        Err(ZkError::NoNode) => return Ok(0),
+        Err(fault) => return Err(fault),
+    };
+    let known = census.snapshot(name);
+    let (mut shelf, mut admitted, mut read) = (ShardInfo::default(), HashSet::new(), 0);
+    for node in &nodes {
+        let id = OperationId::parse(node);
+        let finished = id.and_then(|id| known.finished.get(&id)).filter(|finished| now <= finished.until);
+        let look = match finished {
+            Some(FinishedOperation { until, owner }) => {
+                RecordLookup::Found(RecordStatus::Finished(*until), owner.clone())
+            }
+            None => {
+                read += 1;
+                inspect_record(live, census, &format!("{folder}/{node}"), now).await?
+            }
+        };
+        let RecordLookup::Found(how, owner) = look else { continue };
+        shelf.former |= owner.is_none();
+        shelf.owners.extend(owner.clone());
+        match how {
+            RecordStatus::Finished(until) => {
+                shelf.finished.extend(id.map(|id| (id, FinishedOperation { until, owner })))
+            }
+            RecordStatus::Running(attempt) => admitted.extend(attempt),
+            RecordStatus::Unknown(attempt) => {
+                admitted.extend(attempt);
+                shelf.unknown += 1;
+            }
+        }
+    }
+    census.update_shard(name, &known, &admitted, shelf);
+    Ok(read)
+}
+
+async fn inspect_record<L: ZkClient>(
+    live: &ActiveSession<L>,
+    census: &OperationIndex,
+    path: &str,
+    now: u64,
+) -> Result<RecordLookup, ZkError> {
+    let (data, seen) = match live.client.data(path).await {
+        Ok(read) => read,
+        Err(ZkError::NoNode) => return Ok(RecordLookup::Absent),
+        Err(fault) => return Err(fault),
+    };
+    let Ok(record) = OperationRecord::parse(&data) else { return Ok(RecordLookup::Absent) };
+    let found = |how| RecordLookup::Found(how, record.owner.clone().map(Arc::new));
+    if record.state == OperationState::Admitted {
+        let attempt = Guid::parse(&record.attempt);
+        let unknown = is_unknown(live, census, path, &record).await?;
+        return Ok(found(if unknown {
+            RecordStatus::Unknown(attempt)
+        } else {
+            RecordStatus::Running(attempt)
+        }));
+    }
+    if !record.is_expired(seen.modified, now) {
+        return Ok(found(RecordStatus::Finished(record.retention_end(seen.modified))));
+    }
+    forget(live, path, &record, seen.version).await;
+    Ok(RecordLookup::Absent)
+}
+
+/// Whether the operation was admitted, does not run any more, and has no recorded outcome.
+async fn is_unknown<L: ZkClient>(
+    live: &ActiveSession<L>,
+    census: &OperationIndex,
+    path: &str,
+    record: &OperationRecord,
+) -> Result<bool, ZkError> {
+    if census.is_running(&record.attempt) {
+        return Ok(false);
+    }
+    if !census.is_known_unknown(&record.attempt)
+        && is_lock_held(&live.client, &live.paths, live.base, record).await?
+    {
+        return Ok(false);
+    }
+    // The outcome is written before the lock is given up, so it may have been written since we read the record.
+    match live.client.data(path).await {
+        Ok((data, _)) => Ok(OperationRecord::parse(&data).is_ok_and(|now| now == *record)),
+        Err(ZkError::NoNode) => Ok(false),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Forgets in two steps, see [`super::record`]: a late delete can only hit a record that is outlived.
+async fn forget<L: ZkClient>(
+    live: &ActiveSession<L>,
+    path: &str,
+    record: &OperationRecord,
+    mut version: i32,
+) {
+    if is_finished(version) {
+        let data = record.with_state(OperationState::Outlived).to_bytes();
+        let steps = [MultiOp::Check { path, version }, MultiOp::Set { path, data: &data }];
+        if live.client.commit(&steps).await.is_err() {
+            // Somebody else did something to it; the next round shows what.
+            return;
+        }
+        version += 1;
+    }
+    if is_deletable(version) {
+        debug!(path, "operation forgotten");
+        let steps = [MultiOp::Delete { path, version: Some(version) }];
+        drop(live.client.commit(&steps).await);
+    }
+}

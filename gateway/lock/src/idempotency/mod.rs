@@ -1,0 +1,149 @@
+//! Operations that happen at most once, for upstreams without a guard: written down in ZooKeeper before they are sent.
+//!
+//! [`record`] is the idempotency record. [`write_ahead`] writes it if [`shard_counts`] have room, and only under the lock of
+//! the request. [`expiry`] forgets records after their time and counts unknown outcomes in [`index`]; [`unresolved`] is
+//! for operators. A worker sees [`OperationPermit`] only.
+
+pub mod error;
+pub mod expiry;
+pub mod index;
+pub mod quota;
+pub mod record;
+pub mod shard_counts;
+pub mod unresolved;
+pub mod write_ahead;
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    operation::Operation,
+    plan::{OperationEnd, OperationQuota},
+    token::Token,
+};
+use tokio::{sync::oneshot, time::timeout};
+use tracing::warn;
+
+use self::{error::AdmitOperationError, quota::QuotaOwner};
+
+/// A request that is an operation, and the lock that it is to be sent under.
+#[derive(Debug, Clone)]
+pub struct PendingOperation {
+    pub operation: Operation,
+    pub keys: Vec<ResourceKey>,
+    /// Paths of the lock nodes: the transaction that writes the record checks that all of them exist.
+    pub nodes: Arc<[String]>,
+    /// The token of the first dispatch.
+    pub token: Token,
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// The `Idempotency-Key` that it came with.
+    pub name: Option<String>,
+    pub owner: QuotaOwner,
+    /// How many operations of its owner may be remembered.
+    pub memory: OperationQuota,
+}
+
+/// What came of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationOutcome {
+    /// The upstream gave a final answer, with this status.
+    Done(u16),
+    /// The operation was not executed: no byte was sent, a comparing upstream refused the token, or the service refused
+    /// to begin.
+    NotExecuted,
+}
+
+impl OperationOutcome {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Done(_) => "done",
+            Self::NotExecuted => "nothing",
+        }
+    }
+}
+
+/// The right to send an operation, once. If it is dropped before [`OperationPermit::complete`], the outcome is unknown until an
+/// operator resolves it.
+#[derive(Debug)]
+pub struct OperationPermit(Box<PermitInner>);
+
+/// Boxed: every request carries the place for it along.
+#[derive(Debug)]
+struct PermitInner {
+    /// Statuses that the route counts as final, beside the usual ones.
+    finals: Vec<u16>,
+    came: oneshot::Sender<OperationOutcome>,
+    written: oneshot::Receiver<()>,
+}
+
+impl OperationPermit {
+    /// The outcome that a complete answer with this status proves; `None` where it proves none.
+    pub fn outcome_for_status(&self, status: u16) -> Option<OperationOutcome> {
+        match OperationEnd::from_status(status, &self.0.finals) {
+            OperationEnd::Final => Some(OperationOutcome::Done(status)),
+            OperationEnd::NotStarted => Some(OperationOutcome::NotExecuted),
+            OperationEnd::Unknown => None,
+        }
+    }
+
+    /// Writes the outcome down, and returns when that is done. If ZooKeeper is away, it returns early, and the outcome
+    /// is written when ZooKeeper is back.
+    pub async fn complete(self, came: OperationOutcome) {
+        let PermitInner { came: says, written, .. } = *self.0;
+        if says.send(came).is_err() {
+            return warn!(came = came.label(), "nobody is left to write down what came of an operation");
+        }
+        if timeout(RECORD_TIMEOUT, written).await.is_err() {
+            warn!(came = came.label(), "once.written_late");
+        }
+    }
+}
+
+/// An operation that was admitted and not handed to its caller yet. If it is dropped, [`OperationOutcome::NotExecuted`] is written
+/// down.
+pub(crate) struct UndeliveredPermit(Option<OperationPermit>);
+
+impl UndeliveredPermit {
+    pub(crate) fn new(admitted: OperationPermit) -> Self {
+        Self(Some(admitted))
+    }
+
+    pub(crate) fn deliver(mut self) -> OperationPermit {
+        self.0.take().expect("taken here only")
+    }
+}
+
+impl Drop for UndeliveredPermit {
+    fn drop(&mut self) {
+        if let Some(admitted) = self.0.take() {
+            // This fails if the session's thread has already refused the operation.
+            admitted.0.came.send(OperationOutcome::NotExecuted).ok();
+        }
+    }
+}
+
+/// How long the answer to an operation waits until its outcome is written down.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Asks a session's thread for an operation; see [`write_ahead::serve`].
+pub struct AdmissionRequest {
+    pub(crate) wanted: PendingOperation,
+    pub(crate) answer: oneshot::Sender<Result<(), AdmitOperationError>>,
+    pub(crate) came: oneshot::Receiver<OperationOutcome>,
+    pub(crate) written: oneshot::Sender<()>,
+}
+
+impl AdmissionRequest {
+    pub(crate) fn new(
+        wanted: PendingOperation,
+    ) -> (Self, oneshot::Receiver<Result<(), AdmitOperationError>>, OperationPermit) {
+        let (answer, answered) = oneshot::channel();
+        let (says, came) = oneshot::channel();
+        let (written, hears) = oneshot::channel();
+        let finals = wanted.operation.finals.clone();
+        let admission = Self { wanted, answer, came, written };
+        (admission, answered, OperationPermit(Box::new(PermitInner { finals, came: says, written: hears })))
+    }
+}

@@ -1,0 +1,224 @@
+//! The idempotency record of an operation, and how the version of its node says what may be done to it.
+//!
+//! ZooKeeper deletes a node by path and version, and versions begin anew when a node is made anew. So a late delete
+//! could hit a later record of the same operation. Therefore the version tells the state of the record, in the same way
+//! each time the node is made:
+//!
+//! | version | state | next |
+//! |---|---|---|
+//! | 3 n | admitted | done, aborted |
+//! | 3 n + 1 | done, aborted | outlived; an aborted one may also be admitted again (two steps in one transaction) |
+//! | 3 n + 2 | outlived | deleted, admitted again |
+//!
+//! Deletes are for versions 3 n + 2 only, so whatever they hit was outlived.
+
+use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::{clock::unix_seconds, randomness::Guid};
+use serde::{Deserialize, Serialize};
+
+use super::{OperationOutcome, PendingOperation, quota::QuotaOwner};
+
+/// The newest written form that this build understands.
+pub const FORMAT: u32 = 1;
+
+/// The data of an operation's node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationRecord {
+    pub format: u32,
+    /// The attempt that wrote it. After a lost answer the writer tells by this whether the record is its own.
+    pub attempt: String,
+    pub fingerprint: String,
+    pub keys: Vec<ResourceKey>,
+    /// Parent of the lock node of the first key; only set where the route has another lock site than the native one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
+    pub token: Token,
+    pub method: String,
+    /// Path and query, cut to [`MAX_TARGET_LEN`].
+    pub target: String,
+    /// The `Idempotency-Key` of the request. A probe asks the upstream with it.
+    pub name: Option<String>,
+    /// The owner whose share it counts against. Builds that named operations by their upstream wrote none.
+    #[serde(default)]
+    pub owner: Option<QuotaOwner>,
+    /// Seconds of the wall clock.
+    pub admitted: u64,
+    /// Seconds that it is remembered after its end.
+    pub keep: u64,
+    pub state: OperationState,
+}
+
+/// How far an operation is known to have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub enum OperationState {
+    /// The request may have been sent. If it is not running now, its outcome is unknown.
+    Admitted,
+    /// `at`: seconds, by the wall clock of the writer. `status`: `None` if an operator wrote it.
+    Done { at: u64, status: Option<u16> },
+    /// Nothing was sent: a repeat may run.
+    Aborted { at: u64 },
+    /// About to be deleted; the record counts as missing.
+    Outlived,
+}
+
+const MAX_TARGET_LEN: usize = 512;
+
+impl OperationRecord {
+    pub fn new(wanted: &PendingOperation, attempt: Guid) -> Self {
+        let PendingOperation { operation, keys, nodes, token, method, target, name, owner, .. } = wanted;
+        Self {
+            format: FORMAT,
+            attempt: attempt.to_string(),
+            fingerprint: operation.fingerprint.to_string(),
+            keys: keys.clone(),
+            lock: keys.first().zip(nodes.first()).and_then(|(key, node)| foreign_parent(key, node)),
+            token: *token,
+            method: method.clone(),
+            target: target.chars().take(MAX_TARGET_LEN).collect(),
+            name: name.clone(),
+            owner: Some(owner.clone()),
+            admitted: unix_seconds(),
+            keep: operation.keep,
+            state: OperationState::Admitted,
+        }
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain fields serialise")
+    }
+
+    /// # Errors
+    /// The data is no record, or a newer build wrote it.
+    pub fn parse(data: &[u8]) -> Result<Self, String> {
+        let record: Self = serde_json::from_slice(data).map_err(|error| error.to_string())?;
+        if record.format > FORMAT {
+            return Err(format!("format {}, this build reads up to {FORMAT}", record.format));
+        }
+        Ok(record)
+    }
+
+    #[must_use]
+    pub fn with_state(&self, state: OperationState) -> Self {
+        Self { state, ..self.clone() }
+    }
+
+    /// Whether the record may be forgotten. A record with an unknown outcome never may. `modified`: when the node was
+    /// last changed, in milliseconds by the clock of ZooKeeper's leader. `now`: in milliseconds, too.
+    pub fn is_expired(&self, modified: u64, now: u64) -> bool {
+        match self.state {
+            OperationState::Admitted => false,
+            OperationState::Done { .. } => self.retention_end(modified) < now,
+            OperationState::Aborted { .. } | OperationState::Outlived => true,
+        }
+    }
+
+    /// Until when a finished operation is remembered. Its end is the later of two times: the one that ZooKeeper's
+    /// leader wrote, and the one that the gateway wrote. So one clock that was slow shortens nothing.
+    pub fn retention_end(&self, modified: u64) -> u64 {
+        let said = match self.state {
+            OperationState::Done { at, .. } | OperationState::Aborted { at } => at.saturating_mul(1000),
+            OperationState::Admitted | OperationState::Outlived => 0,
+        };
+        modified.max(said).saturating_add(self.keep.saturating_mul(1000))
+    }
+
+    /// Whether a repeat of the operation may run.
+    pub fn can_rerun(&self) -> bool {
+        matches!(self.state, OperationState::Aborted { .. } | OperationState::Outlived)
+    }
+}
+
+/// The parent of a lock node that is shared with other programs; `None` for a native one.
+fn foreign_parent(key: &ResourceKey, node: &str) -> Option<String> {
+    let (parent, _) = node.rsplit_once('/')?;
+    let native = format!("/locks/{:02x}/{}", key.shard(), key.lock_segment());
+    (!parent.ends_with(&native)).then(|| parent.to_owned())
+}
+
+impl From<OperationOutcome> for OperationState {
+    fn from(came: OperationOutcome) -> Self {
+        let at = unix_seconds();
+        match came {
+            OperationOutcome::Done(status) => Self::Done { at, status: Some(status) },
+            OperationOutcome::NotExecuted => Self::Aborted { at },
+        }
+    }
+}
+
+/// How often a node of this version has to be written in one transaction, so that its new version means `admitted`.
+pub fn writes_to_admit(version: i32) -> usize {
+    3 - usize::try_from(version.rem_euclid(3)).expect("below 3")
+}
+
+/// May a node of this version be marked as outlived?
+pub fn is_finished(version: i32) -> bool {
+    version.rem_euclid(3) == 1
+}
+
+/// May a node of this version be deleted?
+pub fn is_deletable(version: i32) -> bool {
+    version.rem_euclid(3) == 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_admitted_again_has_a_version_of_the_admitted() {
+        for version in [1, 2, 4, 5, 1000] {
+            let next = version + i32::try_from(writes_to_admit(version)).expect("small");
+            assert!(next % 3 == 0 && !is_finished(next) && !is_deletable(next), "{version} {next}");
+            let told = [is_finished(version), is_deletable(version)];
+            assert_eq!(told, [version % 3 == 1, version % 3 == 2], "{version}");
+        }
+    }
+
+    fn admitted_record() -> OperationRecord {
+        OperationRecord {
+            format: FORMAT,
+            attempt: String::new(),
+            fingerprint: String::new(),
+            keys: Vec::new(),
+            lock: None,
+            token: Token::new(1, 0, 1).expect("a token"),
+            method: "POST".into(),
+            target: "/".into(),
+            name: None,
+            owner: None,
+            admitted: 0,
+            keep: 10,
+            state: OperationState::Admitted,
+        }
+    }
+
+    #[test]
+    fn an_operation_without_a_known_outcome_is_never_outlived() {
+        let record = admitted_record();
+        assert!(!record.is_expired(0, u64::MAX));
+        let done = record.with_state(OperationState::Done { at: 7, status: Some(200) });
+        assert!(!done.is_expired(7_000, 17_000) && done.is_expired(7_000, 17_001));
+        assert_eq!(OperationRecord::parse(&done.to_bytes()), Ok(done));
+        let newer = OperationRecord { format: FORMAT + 1, ..record };
+        assert!(OperationRecord::parse(&newer.to_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_lock_is_found_again_where_other_programs_have_it() {
+        let key = ResourceKey::parse("order/42").expect("a key");
+        assert_eq!(foreign_parent(&key, "/fencegate/locks/76/order%2F42/x-w-0000000001"), None);
+        let parent = Some("/app/locks/42".to_owned());
+        assert_eq!(foreign_parent(&key, "/app/locks/42/x__lock__0000000001"), parent);
+    }
+
+    #[test]
+    fn one_clock_that_was_behind_when_an_operation_ended_ends_its_time_no_earlier() {
+        let (right, behind) = (1_000_000, 10);
+        for (leader, gateway) in [(right, right), (behind, right), (right, behind)] {
+            let done = admitted_record().with_state(OperationState::Done { at: gateway, status: Some(200) });
+            assert_eq!(done.retention_end(leader * 1000), (right + done.keep) * 1000, "{leader} {gateway}");
+            assert!(!done.is_expired(leader * 1000, right * 1000), "{leader} {gateway}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Tells whether one more operation can be remembered, by counting those in each of the 256 parent nodes.
+
+use std::{cell::RefCell, collections::HashMap};
+
+use fencegate_policies::operation::OperationId;
+
+use super::error::AdmitOperationError;
+use crate::session::{active_session::ActiveSession, client::ZkClient};
+
+/// Operations that are remembered at most, in one of 256 nodes.
+const MAX_PER_SHARD: i32 = 100_000 / 256;
+
+/// How many operations stand in each of the 256 nodes, as far as was seen.
+#[derive(Debug, Default)]
+pub struct ShardCounts(RefCell<HashMap<u8, i32>>);
+
+impl ShardCounts {
+    pub(super) fn record_count(&self, id: &OperationId, children: i32) {
+        self.0.borrow_mut().insert(id.as_bytes()[0], children);
+    }
+
+    /// Whether there is room for one more. A remembered count may be old: if it leaves room it is trusted, if not
+    /// ZooKeeper is asked.
+    pub(super) async fn has_capacity<L: ZkClient>(
+        &self,
+        live: &ActiveSession<L>,
+        id: &OperationId,
+    ) -> Result<bool, AdmitOperationError> {
+        let last = self.0.borrow().get(&id.as_bytes()[0]).copied().unwrap_or_default();
+        if last < MAX_PER_SHARD {
+            return Ok(true);
+        }
+        match live.client.stat(&live.paths.operation_shard(id)).await {
+            Ok(seen) => {
+                let children = seen.map_or(0, |seen| seen.children);
+                self.record_count(id, children);
+                Ok(children < MAX_PER_SHARD)
+            }
+            Err(fault) => Err(AdmitOperationError::Service(fault.to_string())),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What an operator asks ZooKeeper, or changes there, through a running gateway: the line of a key, the registered
+//! gateways, operations with an unknown outcome.
+
+mod exclusive_node;
+pub mod handlers;
+mod permit_queue;
+
+use fencegate_policies::{key::ResourceKey, plan::LockSite};
+use serde::{Deserialize, Serialize};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::lock_manager::LockManager;
+use crate::manager::admin_query::{
+    AdminQuery, AdminQueryError, BreakOutcome, LineEntry, MemberLocation, PublishedPlans, QUERY_TIMEOUT,
+    QueryReply, RegisteredGateway, ResolveOutcome, ResolveRequest,
+};
+use crate::manager::session_command::SessionCommand;
+use crate::{
+    idempotency::unresolved::UnresolvedOperation,
+    recipe::grant_record::GrantRecord,
+    session::{active_session::SessionState, session_deadline::SessionDeadline},
+};
+
+/// One of the gateway's sessions, as the gateway sees it without asking ZooKeeper.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionStatus {
+    pub number: usize,
+    pub connected: bool,
+    /// The session id as 16 hex digits; none without a session.
+    pub id: Option<String>,
+    /// How long the present proof of the session lasts, in milliseconds.
+    pub proven_for_ms: u64,
+    /// Why there is no session.
+    pub away: Option<String>,
+}
+
+impl LockManager {
+    /// Who stands in line for a key, in the order in which they get it.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing. This is true for all questions here, except `break_lock` and `resolve`.
+    pub async fn queue_entries(
+        &self,
+        key: &ResourceKey,
+        site: LockSite,
+    ) -> Result<Vec<LineEntry>, AdminQueryError> {
+        self.query(key, |answer| AdminQuery::QueueEntries { key: key.clone(), site, answer }).await
+    }
+
+    /// The grant record of a key where nobody compares tokens; `None` if there is none.
+    pub async fn grant_record(&self, key: &ResourceKey) -> Result<Option<GrantRecord>, AdminQueryError> {
+        self.query(key, |answer| AdminQuery::Record { key: key.clone(), answer }).await
+    }
+
+    /// Removes a holder's lock node. The holder learns of it by a watch, so for a moment both it and the next holder
+    /// may write. Then only a comparison of tokens tells them apart.
+    ///
+    /// # Cancellation
+    /// The node may have been removed all the same.
+    pub async fn break_lock(
+        &self,
+        key: &ResourceKey,
+        site: LockSite,
+        holder: String,
+    ) -> Result<BreakOutcome, AdminQueryError> {
+        self.query(key, |answer| AdminQuery::Break { key: key.clone(), site, holder, answer })
+            .await
+            .map_err(AdminQueryError::for_change)
+    }
+
+    pub async fn members(&self) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
+        self.query_any(|answer| AdminQuery::Members { answer }).await
+    }
+
+    /// The plans that the other gateways have published, compared with ours.
+    pub async fn published_plans(&self) -> Result<PublishedPlans, AdminQueryError> {
+        self.query_any(|answer| AdminQuery::Published { answer }).await
+    }
+
+    /// The id of the session by which a lock of this key would be taken; `None` while there is none.
+    pub fn session_id_for(&self, key: &ResourceKey) -> Option<i64> {
+        match &*self.session_handle(key).view.borrow() {
+            SessionState::Active { deadline: proof, .. } => Some(proof.session()),
+            SessionState::NoSession(_) | SessionState::NotInitialised(_) | SessionState::RolledBack(_) => {
+                None
+            }
+        }
+    }
+
+    /// The gateway that has registered the session with this member node. Clients may name any: for names of nobody
+    /// ZooKeeper is asked a few times a second, however many there are.
+    pub async fn locate_member(&self, member: String) -> Result<MemberLocation, AdminQueryError> {
+        let look = async || self.query_any(|answer| AdminQuery::MemberNames { answer }).await;
+        let known = timeout(QUERY_TIMEOUT, self.member_names.contains(&member, look)).await;
+        if !known.map_err(|_elapsed| AdminQueryError::Timeout(QUERY_TIMEOUT))?? {
+            return Ok(MemberLocation::Gone);
+        }
+        let found =
+            self.query_any(|answer| AdminQuery::LocateMember { member: member.clone(), answer }).await;
+        if matches!(found, Ok(MemberLocation::Gone)) {
+            self.member_names.remove(&member);
+        }
+        found
+    }
+
+    /// Operations with an unknown outcome.
+    pub async fn unresolved_operations(&self) -> Result<Vec<UnresolvedOperation>, AdminQueryError> {
+        self.query_any(|answer| AdminQuery::Operations { answer }).await
+    }
+
+    /// # Cancellation
+    /// The resolution may have been written all the same.
+    pub async fn resolve(&self, resolution: ResolveRequest) -> Result<ResolveOutcome, AdminQueryError> {
+        self.query_any(|answer| AdminQuery::Resolve { resolution, answer })
+            .await
+            .map_err(AdminQueryError::for_change)
+    }
+
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        let now = self.clock.now();
+        let proven = |proof: &SessionDeadline| {
+            proof.expires_at().since(now).as_millis().try_into().unwrap_or(u64::MAX)
+        };
+        let status = |(number, view): (usize, SessionState)| match view {
+            SessionState::NoSession(why)
+            | SessionState::NotInitialised(why)
+            | SessionState::RolledBack(why) => SessionStatus {
+                number,
+                connected: false,
+                id: None,
+                proven_for_ms: 0,
+                away: Some(why.to_string()),
+            },
+            SessionState::Active { connected, deadline: proof } => SessionStatus {
+                number,
+                connected,
+                id: Some(format!("{:016x}", proof.session())),
+                proven_for_ms: proven(&proof),
+                away: None,
+            },
+        };
+        self.session_handles
+            .iter()
+            .map(|session| session.view.borrow().clone())
+            .enumerate()
+            .map(status)
+            .collect()
+    }
+
+    async fn query<T>(
+        &self,
+        key: &ResourceKey,
+        question: impl FnOnce(QueryReply<T>) -> AdminQuery,
+    ) -> Result<T, AdminQueryError> {
+        let (told, answer) = oneshot::channel();
+        self.session_handle(key)
+            .work
+            .send(SessionCommand::Query(question(told)))
+            .map_err(|_| AdminQueryError::NoSession)?;
+        receive_in_time(answer).await
+    }
+
+    /// Through a session that is ready, if there is one.
+    async fn query_any<T>(
+        &self,
+        question: impl FnOnce(QueryReply<T>) -> AdminQuery,
+    ) -> Result<T, AdminQueryError> {
+        let ready = self.session_handles.iter().find(|session| session.view.borrow().is_ready(&self.clock));
+        let session = ready.or(self.session_handles.first()).expect("there is at least one session");
+        let (told, answer) = oneshot::channel();
+        session.work.send(SessionCommand::Query(question(told))).map_err(|_| AdminQueryError::NoSession)?;
+        receive_in_time(answer).await
+    }
+}
+
+async fn receive_in_time<T>(
+    answer: oneshot::Receiver<Result<T, AdminQueryError>>,
+) -> Result<T, AdminQueryError> {
+    match timeout(QUERY_TIMEOUT, answer).await {
+        Ok(answer) => answer.unwrap_or(Err(AdminQueryError::ShuttingDown)),
+        Err(_elapsed) => Err(AdminQueryError::Timeout(QUERY_TIMEOUT)),
+    }
+}

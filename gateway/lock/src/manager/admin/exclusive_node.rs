@@ -1,0 +1,95 @@
+//! Shows who holds an exclusive node that we share with other programs, and removes it for an operator.
+
+use crate::manager::admin_query::{AdminQueryError, BreakOutcome, LineEntry, Program};
+use crate::recipe::node_data;
+use crate::session::{
+    active_session::ActiveSession,
+    client::{MultiOp, NodeStat, ZkClient, ZkError},
+    epoch::epoch,
+    member::find_gateway,
+};
+use fencegate_policies::plan::Mode;
+
+/// Puts the owner of the node in front of our own line.
+pub(super) async fn add_owner<L: ZkClient>(
+    live: &ActiveSession<L>,
+    path: &str,
+    members: &[String],
+    mut line: Vec<LineEntry>,
+) -> Result<Vec<LineEntry>, AdminQueryError> {
+    for one in &mut line {
+        // Tokens are made of the czxid of the exclusive node, so a place in line has none.
+        (one.number, one.holds) = (None, false);
+    }
+    let (says, seen) = match live.client.data(path).await {
+        Ok(read) => read,
+        // The node was given back, and the next one is about to be made.
+        Err(ZkError::NoNode) => return Ok(line),
+        Err(fault) => return Err(fault.into()),
+    };
+    let (session, number) = (format_session(seen), epoch(live.base, seen.czxid).ok());
+    let ours = node_data::parse_attempt(&says).is_some();
+    match line.first_mut() {
+        Some(first) if first.session == session && node_data::is_made_by(&says, &first.node) => {
+            (first.number, first.holds) = (number, true);
+        }
+        first => {
+            let node = node_label(seen);
+            if let Some(first) = first {
+                first.behind = Some(node.clone());
+            }
+            let gateway = find_gateway(members, &session);
+            let program = if ours || gateway.is_some() { Program::Fencegate } else { Program::Unknown };
+            let (mode, behind, permit) = (Mode::Exclusive, None, None);
+            let (holds, made_ms) = (true, Some(seen.created));
+            let first =
+                LineEntry { node, mode, program, gateway, session, number, holds, permit, behind, made_ms };
+            line.insert(0, first);
+        }
+    }
+    Ok(line)
+}
+
+fn format_session(seen: NodeStat) -> String {
+    format!("{:016x}", seen.owner)
+}
+
+/// A name for this one life of the node. The path would not do: it is the same for every holder, and it tells the key.
+fn node_label(seen: NodeStat) -> String {
+    format!("node@{:x}", seen.czxid)
+}
+
+/// Removes our first place in line and the node that it has made: both or neither.
+pub(super) async fn remove_own<L: ZkClient>(
+    live: &ActiveSession<L>,
+    place: &str,
+    path: &str,
+) -> Result<BreakOutcome, AdminQueryError> {
+    let (first, node) = (live.client.stat(place), live.client.data(path));
+    let (Some(first), Ok((says, seen))) = (first.await?, node.await) else {
+        return Ok(BreakOutcome::NotHolding);
+    };
+    let name = place.rsplit('/').next().unwrap_or_default();
+    if first.owner != seen.owner || !node_data::is_made_by(&says, name) {
+        return Ok(BreakOutcome::NotHolding);
+    }
+    let steps = [
+        MultiOp::Delete { path: place, version: None },
+        MultiOp::Delete { path, version: Some(seen.version) },
+    ];
+    BreakOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
+}
+
+/// Removes another program's node, if it is still the one that [`add_owner`] has named so.
+pub(super) async fn remove_foreign<L: ZkClient>(
+    live: &ActiveSession<L>,
+    named: &str,
+    path: &str,
+) -> Result<BreakOutcome, AdminQueryError> {
+    let seen = match live.client.stat(path).await? {
+        Some(seen) if node_label(seen) == named => seen,
+        _ => return Ok(BreakOutcome::NotHolding),
+    };
+    let steps = [MultiOp::Delete { path, version: Some(seen.version) }];
+    BreakOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
+}

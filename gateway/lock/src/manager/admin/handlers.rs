@@ -1,0 +1,347 @@
+//! Answers the questions of operators, on the thread of the session but without holding it up.
+
+use std::{future::Future, rc::Rc};
+
+use fencegate_policies::{key::ResourceKey, plan::LockSite};
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+
+use super::{exclusive_node, permit_queue};
+use crate::manager::admin_query::{
+    AdminQuery, AdminQueryError, BreakOutcome, LineEntry, MAX_ENTRIES, MemberLocation, Program,
+    PublishedPlans, QUERY_TIMEOUT, QueryReply, RegisteredGateway, ResolveOutcome, ResolveRequest,
+};
+use crate::{
+    idempotency::unresolved::{self, UnresolvedOperation},
+    peer_endpoint::HolderRoute,
+    recipe::{
+        delayed_handover,
+        layout::{Contender, NodeLayout, Rank},
+    },
+    session::{
+        active_session::{ActiveSession, CurrentSession},
+        client::{MultiError, ZkClient, ZkError},
+        epoch::epoch,
+        member::{MemberRecord, find_gateway, gateway_name},
+        paths::Paths,
+        plan_watch,
+    },
+};
+
+/// This fails if the operator has gone, which needs no action.
+fn reply<T>(answer: QueryReply<T>, told: Result<T, AdminQueryError>) {
+    answer.send(told).ok();
+}
+
+/// Reads for as long as somebody waits for the answer.
+async fn reply_while_open<T>(
+    mut answer: QueryReply<T>,
+    reading: impl Future<Output = Result<T, AdminQueryError>>,
+) {
+    tokio::select! {
+        told = reading => reply(answer, told),
+        () = answer.closed() => {}
+    }
+}
+
+/// Questions that read very many nodes take turns, one at a time for each session. So the questions of pages that
+/// refresh do not pile up.
+#[derive(Debug, Clone)]
+pub struct QueryLimiter(Rc<Semaphore>);
+
+impl Default for QueryLimiter {
+    fn default() -> Self {
+        Self(Rc::new(Semaphore::new(1)))
+    }
+}
+
+/// Answers one question, unless the caller has gone before. A question that changes something checks once more directly
+/// before the change, because its reads may take long.
+pub async fn answer_query<L: ZkClient>(
+    current: Rc<CurrentSession<L>>,
+    turns: QueryLimiter,
+    question: AdminQuery,
+) {
+    let Some(live) = current.session() else { return refuse(question) };
+    match question {
+        AdminQuery::QueueEntries { key, site, answer } => {
+            // Clients may ask this question, too, so it takes its turn.
+            let in_turn = async {
+                let _turn = turns.0.acquire().await.expect("nobody closes it");
+                queue_entries(&live, &key, &site).await
+            };
+            reply_while_open(answer, in_turn).await;
+        }
+        AdminQuery::Record { key, answer } => {
+            let parent = live.paths.lock(&key);
+            reply_while_open(answer, async { Ok(delayed_handover::read_if_present(&live, &parent).await?) })
+                .await;
+        }
+        AdminQuery::Members { answer } => reply_while_open(answer, registered_gateways(&live)).await,
+        AdminQuery::Published { answer } => reply_while_open(answer, published_plans(&live)).await,
+        AdminQuery::MemberNames { answer } => {
+            reply_while_open(answer, children(&live, &live.paths.members())).await
+        }
+        AdminQuery::LocateMember { member, answer } => {
+            reply_while_open(answer, locate_member(&live, &member)).await
+        }
+        AdminQuery::Operations { answer } => {
+            let in_turn = async {
+                let _turn = turns.0.acquire().await.expect("nobody closes it");
+                unresolved_operations(&live).await
+            };
+            reply_while_open(answer, in_turn).await;
+        }
+        AdminQuery::Break { key, site, holder, answer } => {
+            let told = remove_holder(&live, (&key, &site), &holder, || !answer.is_closed()).await;
+            reply(answer, told);
+        }
+        AdminQuery::Resolve { resolution, answer } => {
+            let told = resolve(&live, &resolution, || !answer.is_closed()).await;
+            reply(answer, told);
+        }
+    }
+}
+
+fn refuse(question: AdminQuery) {
+    match question {
+        AdminQuery::QueueEntries { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Record { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Break { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Members { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Published { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::MemberNames { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::LocateMember { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Operations { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        AdminQuery::Resolve { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+    }
+}
+
+async fn published_plans<L: ZkClient>(live: &ActiveSession<L>) -> Result<PublishedPlans, AdminQueryError> {
+    let found = plan_watch::published_plans(live).await?;
+    let (ours, others, same) = found.ok_or(AdminQueryError::Fault("nothing is published here".to_owned()))?;
+    Ok(PublishedPlans { ours, same, others })
+}
+
+async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Vec<String>, AdminQueryError> {
+    match live.client.children(path).await {
+        Ok(children) => Ok(children),
+        Err(ZkError::NoNode) => Ok(Vec::new()),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+async fn queue_entries<L: ZkClient>(
+    live: &ActiveSession<L>,
+    key: &ResourceKey,
+    site: &LockSite,
+) -> Result<Vec<LineEntry>, AdminQueryError> {
+    let QueueView { order, parent, shared } = QueueView::new(&live.paths, key, site);
+    let all = children(live, &parent).await?;
+    let mut nodes: Vec<String> =
+        all.iter().filter(|name| order.parse_contender(name).is_some()).cloned().collect();
+    nodes.sort_by_key(|name| order.parse_contender(name).map(|one| one.sequence));
+    nodes.truncate(MAX_ENTRIES);
+    let members = children(live, &live.paths.members()).await?;
+    let paths: Vec<String> = nodes.iter().map(|name| format!("{parent}/{name}")).collect();
+    let seen = join_all(paths.iter().map(|path| live.client.stat(path))).await;
+    let mut line = Vec::new();
+    for (name, seen) in nodes.iter().zip(seen) {
+        let (Some(seen), Some(contender)) = (seen?, order.parse_contender(name)) else { continue };
+        let rank = order.rank(&nodes, name);
+        let session = format!("{:016x}", seen.owner);
+        let gateway = find_gateway(&members, &session);
+        line.push(LineEntry {
+            node: name.clone(),
+            mode: contender.mode,
+            program: contender_program(order, &contender, gateway.is_some()),
+            gateway,
+            number: epoch(live.base, seen.czxid).ok(),
+            holds: rank == Rank::First,
+            permit: None,
+            behind: match rank {
+                Rank::Behind(other) => Some(other.to_owned()),
+                Rank::First | Rank::Gone => None,
+            },
+            session,
+            made_ms: Some(seen.created),
+        });
+    }
+    match shared {
+        Some(path) => exclusive_node::add_owner(live, path, &members, line).await,
+        None => permit_queue::add_permits(live, &parent, &all, line).await,
+    }
+}
+
+/// In such a line our nodes are named as the other programs name theirs. So a registered session tells which ones are
+/// ours.
+fn contender_program(order: NodeLayout, contender: &Contender<'_>, registered: bool) -> Program {
+    match order {
+        _ if registered => Program::Fencegate,
+        _ if contender.guid.is_none() => Program::Unknown,
+        NodeLayout::Native | NodeLayout::Permits(_) => Program::Fencegate,
+        NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => Program::Curator,
+        NodeLayout::Kazoo => Program::Kazoo,
+    }
+}
+
+/// Removes the named node and no other. The operator's list may be old, and then the node is gone already.
+async fn remove_holder<L: ZkClient>(
+    live: &ActiveSession<L>,
+    (key, site): (&ResourceKey, &LockSite),
+    holder: &str,
+    still_meant: impl Fn() -> bool,
+) -> Result<BreakOutcome, AdminQueryError> {
+    let QueueView { order, parent, shared } = QueueView::new(&live.paths, key, site);
+    live.client.sync(&parent).await?;
+    let nodes = children(live, &parent).await?;
+    let permits = order.parse_contender(holder).is_some_and(|one| one.permits.is_some());
+    let first = order.rank(&nodes, holder) == Rank::First;
+    if !first && !permits && shared.is_none() {
+        return Ok(BreakOutcome::NotHolding);
+    }
+    // The operator was told that no answer came, so a change after that would be a surprise.
+    if !still_meant() {
+        return Err(AdminQueryError::Timeout(QUERY_TIMEOUT));
+    }
+    let place = format!("{parent}/{holder}");
+    match shared {
+        None if permits => permit_queue::remove_holder(live, &parent, holder).await,
+        None => BreakOutcome::from_removal(live.client.delete(&place).await),
+        Some(path) if first => exclusive_node::remove_own(live, &place, path).await,
+        Some(path) => exclusive_node::remove_foreign(live, holder, path).await,
+    }
+}
+
+/// The line for a lock: of all contenders, or of ours only where the lock is an exclusive node.
+struct QueueView<'s> {
+    order: NodeLayout,
+    parent: String,
+    /// Path of the exclusive node that the first of the line has to make.
+    shared: Option<&'s str>,
+}
+
+impl<'s> QueueView<'s> {
+    fn new(paths: &Paths, key: &ResourceKey, site: &'s LockSite) -> Self {
+        match (NodeLayout::for_site(site), site) {
+            (Some(order), _) => Self { order, parent: paths.lock_parent(key, site), shared: None },
+            // Only ours stand in this line.
+            (None, LockSite::Foreign { path, .. }) => {
+                Self { order: NodeLayout::Native, parent: paths.lock(key), shared: Some(path) }
+            }
+            (None, LockSite::Native | LockSite::Semaphore { .. }) => {
+                Self { order: NodeLayout::Native, parent: paths.lock(key), shared: None }
+            }
+        }
+    }
+}
+
+async fn registered_gateways<L: ZkClient>(
+    live: &ActiveSession<L>,
+) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
+    let parent = live.paths.members();
+    let mut names = children(live, &parent).await?;
+    names.sort_unstable();
+    names.truncate(MAX_ENTRIES);
+    let paths: Vec<String> = names.iter().map(|name| format!("{parent}/{name}")).collect();
+    let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
+    let newest = read.iter().flatten().map(|(_, seen)| seen.modified).max().unwrap_or_default();
+    let proves = u64::try_from(live.heartbeat_schedule().proof_duration().as_millis()).unwrap_or(u64::MAX);
+    let registered = names.iter().zip(read).filter_map(|(name, read)| {
+        let (data, seen) = match read {
+            // The session has gone since the list, or this was the probe of a heartbeat.
+            Err(ZkError::NoNode) => return None,
+            Err(_) => (Vec::new(), None),
+            Ok((data, seen)) => (data, Some(seen)),
+        };
+        let (gateway, session) = name.rsplit_once('-')?;
+        let member: Option<MemberRecord> = serde_json::from_slice(&data).ok();
+        let silent_ms = seen.map_or(0, |seen| newest.saturating_sub(seen.modified));
+        let leaving = member.as_ref().is_some_and(|member| member.leaving);
+        Some(RegisteredGateway {
+            gateway: gateway.to_owned(),
+            session: session.to_owned(),
+            ready: member.is_some() && !leaving && silent_ms < proves,
+            leaving,
+            silent_ms,
+            since: seen.map_or(0, |seen| seen.created / 1000),
+            version: member.as_ref().map(|member| member.version.clone()),
+            plan: member.as_ref().map(|member| member.plan.clone()),
+            page: member.as_ref().and_then(|member| member.page.clone()),
+            // Only the address is told, never the pass beside it.
+            peer: member.and_then(|member| member.peer).map(|reach| reach.address),
+        })
+    });
+    Ok(registered.filter(|one| one.session.len() == SESSION_DIGITS).collect())
+}
+
+const SESSION_DIGITS: usize = 16;
+
+async fn locate_member<L: ZkClient>(
+    live: &ActiveSession<L>,
+    member: &str,
+) -> Result<MemberLocation, AdminQueryError> {
+    if member == live.member {
+        return Ok(MemberLocation::Here);
+    }
+    // This text was written by somebody else, and becomes a part of a path.
+    if member.contains('/') {
+        return Ok(MemberLocation::Gone);
+    }
+    let data = match live.client.data(&format!("{}/{member}", live.paths.members())).await {
+        Ok((data, _)) => data,
+        Err(ZkError::NoNode) => return Ok(MemberLocation::Gone),
+        Err(fault) => return Err(fault.into()),
+    };
+    let said = serde_json::from_slice::<MemberRecord>(&data).ok();
+    let Some(reach) = said.and_then(|member| member.peer) else { return Ok(MemberLocation::Unreachable) };
+    // A pass belongs to a process, so it is the same for all its sessions.
+    if live.peer_endpoint.as_ref().is_some_and(|ours| ours.pass == reach.pass) {
+        return Ok(MemberLocation::Here);
+    }
+    let (gateway, address) = (gateway_name(member).into(), reach.address.into());
+    Ok(MemberLocation::Elsewhere(HolderRoute { gateway, member: member.into(), address, secret: reach.pass }))
+}
+
+async fn unresolved_operations<L: ZkClient>(
+    live: &ActiveSession<L>,
+) -> Result<Vec<UnresolvedOperation>, AdminQueryError> {
+    let found = unresolved::list_unresolved(&live.client, &live.paths, live.base).await;
+    let mut found = found.map_err(|trouble| AdminQueryError::Fault(trouble.to_string()))?;
+    found.truncate(MAX_ENTRIES);
+    Ok(found)
+}
+
+async fn resolve<L: ZkClient>(
+    live: &ActiveSession<L>,
+    resolution: &ResolveRequest,
+    still_meant: impl Fn() -> bool,
+) -> Result<ResolveOutcome, AdminQueryError> {
+    let ResolveRequest { reference, done, force, within } = resolution;
+    let found = match unresolved::find_unresolved(&live.client, &live.paths, live.base, reference).await {
+        Ok(found) => found,
+        Err(
+            trouble @ (unresolved::ResolveOperationError::NotFound(_)
+            | unresolved::ResolveOperationError::Several(_)),
+        ) => {
+            return Ok(ResolveOutcome::NotFound(trouble.to_string()));
+        }
+        Err(trouble) => return Err(AdminQueryError::Fault(trouble.to_string())),
+    };
+    if !force && let Err(trouble) = found.check_resolvable(*done, *within) {
+        return Ok(ResolveOutcome::MayRun(trouble.to_string()));
+    }
+    if !still_meant() {
+        return Err(AdminQueryError::Timeout(QUERY_TIMEOUT));
+    }
+    match found.resolve(&live.client, *done).await {
+        Ok(()) => Ok(ResolveOutcome::Written),
+        Err(unresolved::ResolveOperationError::Write { source: MultiError { fault, .. }, .. }) => {
+            Err(match fault {
+                ZkError::Ambiguous(_) | ZkError::SessionEnded => AdminQueryError::Unknown,
+                refused => AdminQueryError::Fault(refused.to_string()),
+            })
+        }
+        Err(trouble) => Err(AdminQueryError::Fault(trouble.to_string())),
+    }
+}

@@ -1,0 +1,88 @@
+//! Shows who holds which permit of a key, and removes a holder for an operator.
+
+use fencegate_policies::permits::Permit;
+use futures_util::future::join_all;
+
+use super::exclusive_node;
+use crate::manager::admin_query::{AdminQueryError, BreakOutcome, LineEntry};
+use crate::recipe::{
+    layout::{NodeLayout, QueuePosition, permit_node_name},
+    node_data,
+};
+use crate::session::{
+    active_session::ActiveSession,
+    client::{NodeStat, ZkClient, ZkError},
+    epoch::epoch,
+};
+
+/// Adds the permits that contenders hold to the line. `children`: all nodes below `parent`.
+pub(super) async fn add_permits<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+    children: &[String],
+    mut line: Vec<LineEntry>,
+) -> Result<Vec<LineEntry>, AdminQueryError> {
+    let stand =
+        |one: &LineEntry| NodeLayout::Native.parse_contender(&one.node).and_then(|found| found.permits);
+    let looks = line.iter().map(|one| async {
+        match stand(one) {
+            Some(_) => held_permit(live, parent, &one.node).await.map(Some),
+            None => Ok(None),
+        }
+    });
+    let found = join_all(looks).await;
+    for (one, found) in line.iter_mut().zip(found) {
+        let (Some(permits), Some(held)) = (stand(one), found?) else { continue };
+        // Tokens are made of the czxid of the permit's node.
+        one.number = held.and_then(|(_, seen)| epoch(live.base, seen.czxid).ok());
+        one.permit = held.map(|(permit, _)| permit);
+        one.holds = held.is_some();
+        one.behind = match QueuePosition::compute(permits, children, &one.node) {
+            QueuePosition::Behind(before) if held.is_none() => Some(before.to_owned()),
+            _ => None,
+        };
+    }
+    Ok(line)
+}
+
+/// The permit that this contender holds, with the permit's node.
+async fn held_permit<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+    name: &str,
+) -> Result<Option<(Permit, NodeStat)>, AdminQueryError> {
+    let Some((says, place)) = read_node(live, &format!("{parent}/{name}")).await? else { return Ok(None) };
+    let permit = std::str::from_utf8(&says).ok().and_then(Permit::parse);
+    let Some(permit) = permit else { return Ok(None) };
+    let node = read_node(live, &format!("{parent}/{}", permit_node_name(permit))).await?;
+    let ours =
+        |(says, seen): &(Vec<u8>, NodeStat)| node_data::is_made_by(says, name) && seen.owner == place.owner;
+    Ok(node.filter(ours).map(|(_, seen)| (permit, seen)))
+}
+
+/// `None` if the node has gone.
+async fn read_node<L: ZkClient>(
+    live: &ActiveSession<L>,
+    path: &str,
+) -> Result<Option<(Vec<u8>, NodeStat)>, AdminQueryError> {
+    match live.client.data(path).await {
+        Ok(read) => Ok(Some(read)),
+        Err(ZkError::NoNode) => Ok(None),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// Removes a holder's place in line and its permit: both or neither.
+pub(super) async fn remove_holder<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+    name: &str,
+) -> Result<BreakOutcome, AdminQueryError> {
+    match held_permit(live, parent, name).await? {
+        Some((permit, _)) => {
+            let node = format!("{parent}/{}", permit_node_name(permit));
+            exclusive_node::remove_own(live, &format!("{parent}/{name}"), &node).await
+        }
+        None => Ok(BreakOutcome::NotHolding),
+    }
+}

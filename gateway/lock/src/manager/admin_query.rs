@@ -1,0 +1,218 @@
+//! The questions of operators, and of a gateway about another one, with the forms of the answers.
+
+use std::time::Duration;
+
+use fencegate_policies::{
+    key::ResourceKey,
+    permits::Permit,
+    plan::{LockSite, Mode},
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::{
+    idempotency::unresolved::UnresolvedOperation,
+    peer_endpoint::{HolderRoute, PageAddress},
+    recipe::grant_record::GrantRecord,
+    session::{
+        client::ZkError,
+        plan_publication::{PeerSession, PlanPublication},
+    },
+};
+
+/// Answered on the thread of the sessions.
+pub enum AdminQuery {
+    QueueEntries { key: ResourceKey, site: LockSite, answer: QueryReply<Vec<LineEntry>> },
+    Record { key: ResourceKey, answer: QueryReply<Option<GrantRecord>> },
+    Break { key: ResourceKey, site: LockSite, holder: String, answer: QueryReply<BreakOutcome> },
+    Members { answer: QueryReply<Vec<RegisteredGateway>> },
+    Published { answer: QueryReply<PublishedPlans> },
+    Operations { answer: QueryReply<Vec<UnresolvedOperation>> },
+    MemberNames { answer: QueryReply<Vec<String>> },
+    LocateMember { member: String, answer: QueryReply<MemberLocation> },
+    Resolve { resolution: ResolveRequest, answer: QueryReply<ResolveOutcome> },
+}
+
+pub(super) type QueryReply<T> = oneshot::Sender<Result<T, AdminQueryError>>;
+
+/// Why nothing is known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdminQueryError {
+    #[error("no ZooKeeper session")]
+    NoSession,
+    #[error("ZooKeeper did not answer within {0:?}")]
+    Timeout(Duration),
+    /// The session's thread has ended, because the process stops.
+    #[error("nobody answers any more: the gateway is stopping")]
+    ShuttingDown,
+    #[error("ask ZooKeeper: {0}")]
+    Fault(String),
+    /// Only for questions that change something.
+    #[error("the answer of ZooKeeper was lost: it may have been done; look again")]
+    Unknown,
+}
+
+/// One contender in the line for a key, of any gateway or program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LineEntry {
+    /// The name of its node, which is unique.
+    pub node: String,
+    pub mode: Mode,
+    /// The kind of program that made the node, as far as its name and its session tell.
+    pub program: Program,
+    /// The gateway that has it; none if no gateway has registered that session.
+    pub gateway: Option<String>,
+    /// 16 hex digits.
+    pub session: String,
+    /// The `Fencing-Number` of its requests.
+    pub number: Option<u64>,
+    pub holds: bool,
+    /// The permit that it holds, where the key has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
+    pub permit: Option<Permit>,
+    /// The node that it waits for; none if it waits for any one of several.
+    pub behind: Option<String>,
+    /// When its node was made: milliseconds since 1970, by ZooKeeper's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_ms: Option<u64>,
+}
+
+/// The kind of program that a contender belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Program {
+    /// A gateway, or a program with our library.
+    Fencegate,
+    Curator,
+    Kazoo,
+    Unknown,
+}
+
+impl LineEntry {
+    /// The owner of the node, as far as is known: the name of a gateway, or the kind of program.
+    pub fn owner_name(&self) -> &str {
+        match (&self.gateway, self.program) {
+            (Some(gateway), _) => gateway,
+            (None, Program::Curator) => "a program with Curator",
+            (None, Program::Kazoo) => "a program with kazoo",
+            (None, Program::Fencegate | Program::Unknown) => "a session that no gateway has registered",
+        }
+    }
+}
+
+/// The result of breaking a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakOutcome {
+    /// We have removed the node.
+    Gone,
+    /// The node did not exist, or did not hold.
+    NotHolding,
+    /// The answer was lost, so the node may be gone.
+    Unknown,
+}
+
+impl BreakOutcome {
+    /// The result of the transaction that removes the node.
+    pub(super) fn from_removal(removed: Result<(), ZkError>) -> Result<Self, AdminQueryError> {
+        match removed {
+            Ok(()) => Ok(Self::Gone),
+            Err(ZkError::NoNode | ZkError::BadVersion) => Ok(Self::NotHolding),
+            Err(ZkError::Ambiguous(_) | ZkError::SessionEnded) => Ok(Self::Unknown),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+}
+
+/// A gateway as it is registered in ZooKeeper, by one of its sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RegisteredGateway {
+    pub gateway: String,
+    /// 16 hex digits.
+    pub session: String,
+    /// Absent where its node cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Fingerprint of the plan: gateways with another one may use other locks for the same request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// The address at which other gateways reach it, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// The address of its page for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page: Option<PageAddress>,
+    /// Whether it could grant locks: its last heartbeat still proves its session, and it does not drain.
+    pub ready: bool,
+    /// Whether it drains.
+    pub leaving: bool,
+    /// How much older its last heartbeat is than the newest one of all, by ZooKeeper's clock.
+    pub silent_ms: u64,
+    /// Seconds since 1970, by ZooKeeper's clock, when this session was registered.
+    pub since: u64,
+}
+
+/// The plans that the registered gateways have published.
+#[derive(Debug, Clone)]
+pub struct PublishedPlans {
+    pub ours: PlanPublication,
+    /// Gateways that have published the same plan.
+    pub same: Vec<String>,
+    pub others: Vec<PeerSession>,
+}
+
+/// Where the gateway of a member node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberLocation {
+    /// Its session is over, so all its locks are gone.
+    Gone,
+    /// This process.
+    Here,
+    Elsewhere(HolderRoute),
+    /// It has no address for other gateways.
+    Unreachable,
+}
+
+/// The outcome of an operation, as an operator says it.
+#[derive(Debug, Clone)]
+pub struct ResolveRequest {
+    pub reference: String,
+    pub done: bool,
+    /// Resolve the operation even if it may still be running, or begin.
+    pub force: bool,
+    /// How long after its admission a dispatch may be begun.
+    pub within: Duration,
+}
+
+/// The result of a resolution.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResolveOutcome {
+    Written,
+    NotFound(String),
+    MayRun(String),
+}
+
+/// An operator could wait longer, but a page that many look at cannot.
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The most nodes or operations in one answer.
+pub(super) const MAX_ENTRIES: usize = 1000;
+
+impl AdminQueryError {
+    /// Turns the end of the process into a lost answer, for a change that may have been made before.
+    pub(super) fn for_change(self) -> Self {
+        if self == Self::ShuttingDown { Self::Unknown } else { self }
+    }
+}
+
+impl From<ZkError> for AdminQueryError {
+    fn from(fault: ZkError) -> Self {
+        match fault {
+            ZkError::SessionEnded => Self::NoSession,
+            other => Self::Fault(other.to_string()),
+        }
+    }
+}

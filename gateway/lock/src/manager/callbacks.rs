@@ -1,0 +1,28 @@
+//! Callbacks: a request that a service sends while it works for another one runs inside that dispatch, or not at all.
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+
+use super::{call_chain::CallbackError, grant_guard::GrantGuard, lock_manager::LockManager};
+
+impl LockManager {
+    /// Starts a callback inside the dispatch `from`, whose tenure has to hold exactly these keys in this gateway.
+    /// Returns its tenure, and the mode in which the keys are held. It waits for nothing.
+    ///
+    /// # Errors
+    /// The request cannot run there. It was not sent.
+    pub fn call(
+        &self,
+        keys: &[ResourceKey],
+        from: Token,
+        mode: Mode,
+    ) -> Result<(GrantGuard, Mode), CallbackError> {
+        let kept = match keys {
+            [key] => self.table.call(key, from, mode),
+            _ => Err(CallbackError::NotHeld),
+        };
+        match (kept, self.strict_registry.find_lock(keys, from)) {
+            (Err(CallbackError::NotHeld), Some(lock)) => lock.call(from, mode),
+            (kept, _) => kept,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What a session does beside its heartbeats for as long as it lives: it tidies up, looks at the other gateways, and who may
+//! write the nodes.
+
+use std::{convert::Infallible, future::pending, rc::Rc, sync::Arc};
+
+use crate::{
+    idempotency::{expiry, index::OperationIndex},
+    manager::ended_sessions::{EndedSessions, MemberWatcher},
+    recipe::janitor,
+    session::{
+        acl_audit, active_session::ActiveSession, client::ZkClient, plan_compare, plan_watch,
+        settings::SessionSettings,
+    },
+};
+
+/// The chores for [`crate::session::supervisor::supervise`], which itself knows neither locks nor operations.
+pub fn session_chores<L: ZkClient>(
+    settings: Rc<SessionSettings>,
+    census: Arc<OperationIndex>,
+    ended_sessions: Arc<EndedSessions>,
+) -> impl AsyncFn(&ActiveSession<L>) -> Infallible {
+    async move |live: &ActiveSession<L>| {
+        let every = live.heartbeat_schedule().timeout;
+        let audited = async {
+            acl_audit::audit_once(live, &settings).await;
+            pending::<Infallible>().await
+        };
+        let mut member_watcher = MemberWatcher::new(&ended_sessions);
+        let strangers = |unlike| census.set_incompatible_peers(unlike > 0);
+        tokio::select! {
+            never = audited => never,
+            never = janitor::sweep_every(live, every) => never,
+            never = janitor::remove_unused_parents(live) => never,
+            never = expiry::sweep_every(live, &census) => never,
+            never = plan_compare::watch_plans(live, &settings, every, strangers) => never,
+            never = plan_watch::watch_plans(live, every, |members| member_watcher.update(members)) => never,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Why there is no tenure.
+
+use std::time::Duration;
+
+use crate::{error::GrantError, peer_endpoint::HolderRoute};
+
+/// Why there is no tenure. Nothing was dispatched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AcquireError {
+    #[error("held by another and the wait is over")]
+    Locked,
+    #[error("too many requests wait for this key")]
+    QueueFull,
+    /// The last holder left without saying that its requests are over. The delay goes on whether or not anybody waits.
+    #[error("the requests of the last holder may go on for {0:?}")]
+    Delayed(Duration),
+    /// Another gateway keeps the key, and the request can be sent there.
+    #[error("gateway {} keeps the key", .0.gateway)]
+    Elsewhere(HolderRoute),
+    /// Another gateway has sent the request here, but this one does not keep the key.
+    #[error("this gateway does not keep the key")]
+    NotHolder,
+    /// The holders, or contenders before us, ask for another number of permits.
+    #[error("others ask for another number of permits of it")]
+    PermitsDiffer,
+    #[error("no more locks can be taken: {0}")]
+    KeyLimit(&'static str),
+    #[error("no lock service: {0}")]
+    Service(String),
+    #[error("{0}")]
+    NotInitialised(String),
+    #[error("{0}")]
+    RolledBack(String),
+}
+
+impl AcquireError {
+    /// Whether the reason is another holder. Otherwise it was not found out whether there is one.
+    pub fn is_held_elsewhere(&self) -> bool {
+        !matches!(self, Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_))
+    }
+}
+
+impl From<GrantError> for AcquireError {
+    fn from(why: GrantError) -> Self {
+        match why {
+            GrantError::Locked => Self::Locked,
+            GrantError::Delayed(rest) => Self::Delayed(rest),
+            GrantError::Elsewhere(way) => Self::Elsewhere(way),
+            GrantError::NotHolder => Self::NotHolder,
+            GrantError::PermitsDiffer => Self::PermitsDiffer,
+            GrantError::KeyLimit(which) => Self::KeyLimit(which),
+            GrantError::Lost => Self::Service("the session ended".into()),
+            GrantError::Service(why) => Self::Service(why),
+        }
+    }
+}

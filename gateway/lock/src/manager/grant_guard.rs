@@ -1,0 +1,161 @@
+//! One request's part in a tenure: the source of tokens and proof for its dispatches.
+
+use std::{cell::Cell, fmt, sync::Arc};
+
+use fencegate_policies::{permits::Permit, plan::Mode, token::Token};
+use fencegate_process::clock::SendPermission;
+
+use super::call_chain::CallbackError;
+use crate::recipe::grant::Grant;
+use crate::session::lock_validity::LockValidity;
+
+/// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and say with
+/// [`GrantGuard::mark_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under the same lock
+/// node again.
+#[derive(Debug)]
+pub struct GrantGuard {
+    grant: Grant,
+    /// G of this request's first dispatch, which names the request to the lock.
+    first: u32,
+    /// G of this request's last dispatch, as the lock gave it.
+    number: Cell<u32>,
+    /// Whether that G was given out in a dispatch.
+    dispatched: Cell<bool>,
+    known: Cell<bool>,
+    kept: NodeRetention,
+    lock: Arc<dyn SharedLock>,
+}
+
+/// A lock that several requests use: one after the other, together, or one inside the other. The G of its first
+/// dispatch names each request.
+pub(super) trait SharedLock: fmt::Debug + Send + Sync {
+    /// Whether a started request may be sent for the first time.
+    fn can_start(&self) -> bool {
+        true
+    }
+
+    /// G for one more dispatch; `None` when the lock is closed or its numbers are used up.
+    fn next_number(&self, first: u32) -> Option<u32>;
+
+    /// Starts a callback inside the dispatch that has called it. Returns also the mode in which the lock is held.
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError>;
+
+    /// Nothing is started under it any more.
+    fn retire(&self);
+
+    /// A request is over. `known`: all that it started upstream is over, too.
+    fn finish(self: Arc<Self>, first: u32, known: bool);
+}
+
+/// Whether the lock node is kept after the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NodeRetention {
+    /// It is for this request and its callbacks only.
+    Never,
+    /// Others may use it after us.
+    ForOthers,
+}
+
+/// One sending of a request upstream under a tenure.
+#[derive(Debug, Clone)]
+pub struct Dispatch {
+    pub token: Token,
+    pub validity: Arc<dyn SendPermission>,
+}
+
+impl GrantGuard {
+    /// A tenure whose lock node is not kept after its request. `first`: G of the first dispatch, already counted.
+    pub(super) fn for_request(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
+        Self::new(grant, first, NodeRetention::Never, lock)
+    }
+
+    /// A tenure whose lock node is kept for later requests.
+    pub(super) fn for_cached(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
+        Self::new(grant, first, NodeRetention::ForOthers, lock)
+    }
+
+    fn new(grant: Grant, first: u32, kept: NodeRetention, lock: Arc<dyn SharedLock>) -> Self {
+        let (dispatched, known) = (Cell::new(false), Cell::new(false));
+        Self { grant, first, number: Cell::new(first), dispatched, known, kept, lock }
+    }
+
+    /// The next dispatch, with the next G. `None` when the tenure is closed or its numbers are used up.
+    pub fn dispatch(&self) -> Option<Dispatch> {
+        if !self.dispatched.get() && !self.lock.can_start() {
+            return None;
+        }
+        if self.dispatched.replace(true) {
+            self.number.set(self.lock.next_number(self.first)?);
+        }
+        Some(Dispatch { token: self.token()?, validity: self.grant.validity.clone() })
+    }
+
+    /// Paths of the lock nodes.
+    pub fn nodes(&self) -> Arc<[String]> {
+        self.grant.nodes.clone()
+    }
+
+    /// The permit of its key that it holds, which guards and services see as [`ResourceKey::for_permit`]. `None` if the
+    /// key has one holder at a time.
+    ///
+    /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
+    pub fn permit(&self) -> Option<Permit> {
+        self.grant.permit
+    }
+
+    /// The token of the first dispatch; `None` after the first dispatch.
+    pub fn first_token(&self) -> Option<Token> {
+        let first = !self.dispatched.get();
+        first.then(|| self.token()).flatten()
+    }
+
+    fn token(&self) -> Option<Token> {
+        Token::new(self.grant.epoch, self.grant.sequence, self.number.get()).ok()
+    }
+
+    /// Says that nothing goes on upstream: the request was answered in full, or never left.
+    pub fn mark_settled(&self) {
+        self.known.set(true);
+    }
+
+    /// Says that the outcome of a dispatch is unknown. From now on nothing is started under the same lock node, even
+    /// before this tenure is dropped.
+    pub fn retire(&self) {
+        self.lock.retire();
+    }
+
+    pub fn validity(&self) -> &LockValidity {
+        &self.grant.validity
+    }
+
+    pub(super) fn shared_validity(&self) -> Arc<LockValidity> {
+        self.grant.validity.clone()
+    }
+
+    /// The ZooKeeper session that the lock is of.
+    pub fn session(&self) -> i64 {
+        self.grant.validity.session()
+    }
+
+    /// The evidence, for the code that writes bytes under it.
+    pub fn permission(&self) -> &dyn SendPermission {
+        &*self.grant.validity
+    }
+
+    /// Whether another request of this gateway has used the tenure before.
+    pub fn is_reused(&self) -> bool {
+        self.kept == NodeRetention::ForOthers && self.number.get() > 1
+    }
+
+    /// Whether another holder was before us in line.
+    pub fn was_contended(&self) -> bool {
+        self.grant.contended
+    }
+}
+
+impl Drop for GrantGuard {
+    fn drop(&mut self) {
+        let known = self.known.get() || !self.dispatched.get();
+        self.lock.clone().finish(self.first, known);
+    }
+}

@@ -1,0 +1,170 @@
+//! A held lock in the queue of its key: counts what was started under it, and decides when it has to end.
+
+use std::time::Duration;
+
+use fencegate_policies::plan::{CachedHold, Mode};
+use fencegate_process::clock::BootInstant;
+
+use super::{
+    call_chain::{CallChains, CallbackError},
+    tenure_end::EndCause,
+};
+
+/// A held lock.
+#[derive(Debug)]
+pub(super) struct HeldLock<C> {
+    pub(super) credentials: C,
+    pub(super) mode: Mode,
+    pub(super) rules: CachedHold,
+    pub(super) granted: BootInstant,
+    pub(super) in_flight: u32,
+    chains: CallChains,
+    /// G of the last dispatch.
+    pub(super) dispatched: u32,
+    /// Set while a contender waits that cannot hold beside us: since when, and after how many dispatches.
+    pub(super) contended: Option<(BootInstant, u32)>,
+    pub(super) idle_since: BootInstant,
+    /// Why nothing more is started under it.
+    pub(super) closed: Option<EndCause>,
+    /// Whether all outcomes so far are known.
+    pub(super) known: bool,
+    /// How long an idle tenure waits before it ends for a contender elsewhere.
+    pub(super) grace: Duration,
+}
+
+/// A tenure, for whoever looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldLockView<'a, C> {
+    pub credentials: &'a C,
+    pub mode: Mode,
+    pub granted: BootInstant,
+    pub in_flight: u32,
+    /// G of the last dispatch.
+    pub dispatched: u32,
+    /// Somebody waits who cannot hold beside us.
+    pub contended: bool,
+    /// Nothing is started under it any more.
+    pub closed: bool,
+}
+
+/// A G that is never reached in practice; the tenure ends before its counter does.
+const LAST_DISPATCH: u32 = u32::MAX - 1024;
+
+/// A gateway that sends its requests on to the holder makes a lock node, reads which gateway holds, and withdraws, all
+/// within a few round trips. If an idle holder gave the lock up meanwhile, those requests would find no holder. This is
+/// long enough for a busy machine, and short compared with the time for which an idle tenure lingers.
+pub(super) const GRACE: Duration = Duration::from_millis(50);
+
+impl<C> HeldLock<C> {
+    /// Just granted. `reached`: contenders elsewhere may send their requests here instead of waiting.
+    pub(super) fn new(
+        credentials: C,
+        mode: Mode,
+        rules: CachedHold,
+        reached: bool,
+        now: BootInstant,
+    ) -> Self {
+        Self {
+            credentials,
+            mode,
+            rules,
+            granted: now,
+            in_flight: 0,
+            chains: CallChains::default(),
+            dispatched: 0,
+            contended: None,
+            idle_since: now,
+            closed: None,
+            known: true,
+            grace: if reached { GRACE } else { Duration::ZERO },
+        }
+    }
+
+    /// Starts a request that is no callback. Returns its G.
+    pub(super) fn begin(&mut self) -> u32 {
+        self.in_flight += 1;
+        self.dispatched += 1;
+        self.chains.begin(self.dispatched);
+        self.dispatched
+    }
+
+    /// Starts a callback inside the dispatch with this number. Returns its G. It starts even if the tenure is about to
+    /// be given up, because its caller keeps the tenure and waits for it.
+    pub(super) fn call(&mut self, number: u32, mode: Mode) -> Result<u32, CallbackError> {
+        if self.closed.is_some() {
+            return Err(CallbackError::Closed);
+        }
+        let caller = self.chains.caller(number)?;
+        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+            return Err(CallbackError::Upgrade);
+        }
+        let first = self.next_number().ok_or(CallbackError::Closed)?;
+        self.in_flight += 1;
+        self.chains.call(caller, first);
+        Ok(first)
+    }
+
+    /// G for one more dispatch of a request in flight, named by the G of its first one. `None`: nothing more is sent.
+    pub(super) fn next_dispatch(&mut self, first: u32) -> Option<u32> {
+        let number = self.next_number()?;
+        self.chains.record_dispatch(first, number);
+        Some(number)
+    }
+
+    /// A request in flight is over.
+    pub(super) fn finish(&mut self, first: u32, now: BootInstant) {
+        self.in_flight -= 1;
+        self.chains.end(first);
+        debug_assert_eq!(self.chains.is_empty(), self.in_flight == 0, "each of them is in one chain");
+        if self.in_flight == 0 {
+            self.idle_since = now;
+        }
+    }
+
+    fn next_number(&mut self) -> Option<u32> {
+        if self.closed.is_some() || self.dispatched >= LAST_DISPATCH {
+            return None;
+        }
+        self.dispatched += 1;
+        Some(self.dispatched)
+    }
+
+    pub(super) fn view(&self) -> HeldLockView<'_, C> {
+        HeldLockView {
+            credentials: &self.credentials,
+            mode: self.mode,
+            granted: self.granted,
+            in_flight: self.in_flight,
+            dispatched: self.dispatched,
+            contended: self.contended.is_some(),
+            closed: self.closed.is_some(),
+        }
+    }
+
+    /// Whether nothing more is started under it.
+    pub(super) fn is_over(&self, now: BootInstant) -> bool {
+        let used_up = self.contended.is_some_and(|(since, dispatched)| {
+            self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
+        });
+        self.closed.is_some() || used_up || self.is_old(now)
+    }
+
+    /// Whether a contender elsewhere really waits, and not only to learn who holds.
+    pub(super) fn is_wanted_elsewhere(&self, now: BootInstant) -> bool {
+        self.contended.is_some_and(|(since, _)| now.since(since) >= self.grace)
+    }
+
+    pub(super) fn is_old(&self, now: BootInstant) -> bool {
+        now.since(self.granted) >= self.rules.max_tenure || self.dispatched >= LAST_DISPATCH
+    }
+
+    /// Why it ends now.
+    pub(super) fn cause(&self, now: BootInstant) -> EndCause {
+        match self.closed {
+            Some(cause) => cause,
+            None if self.contended.is_some() => EndCause::Contended,
+            None if self.is_old(now) => EndCause::Limit,
+            None => EndCause::Idle,
+        }
+    }
+}

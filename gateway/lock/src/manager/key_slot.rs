@@ -1,0 +1,304 @@
+//! The queue of a key, shared by all workers. A worker hands over a free cached key here without any other thread.
+
+mod forwarding;
+mod remote_position;
+pub mod table;
+mod task_api;
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{CachedHold, LockSite, Mode},
+    token::Token,
+};
+use fencegate_process::{
+    clock::{BootInstant, SharedClock},
+    sync::{Mutex, MutexGuard},
+};
+use tokio::sync::{Notify, oneshot};
+
+use self::remote_position::RemotePosition;
+use super::{
+    call_chain::CallbackError,
+    grant_guard::{GrantGuard, SharedLock},
+    held_lock::HeldLockView,
+    lock_request::WaitPlace,
+    queue::{ArrivalOutcome, Queue, StartedRequest, WaitLimit},
+};
+use crate::{error::GrantError, recipe::grant::Grant};
+
+/// The answer to a waiting request.
+pub type LockReply = Result<GrantGuard, GrantError>;
+
+/// One key.
+pub struct KeySlot {
+    pub key: ResourceKey,
+    /// Where its lock lies.
+    pub site: LockSite,
+    queue: Mutex<SlotState>,
+    /// Tells the task that works for the key to look again.
+    look: Notify,
+    clock: SharedClock,
+}
+
+#[derive(Default)]
+struct SlotState {
+    queue: Queue<LocalWaiter, Grant>,
+    /// The route of the request that was started last, for operators.
+    route: Option<Arc<str>>,
+    /// Whether the slot was taken out of the table. A caller that still has it must then ask the table again.
+    removed: bool,
+    standing: RemotePosition,
+    /// How often all held and waiting lock nodes became too old to be used.
+    outdated: u64,
+}
+
+struct LocalWaiter {
+    answer: oneshot::Sender<LockReply>,
+    route: Arc<str>,
+    rules: CachedHold,
+    patience: WaitLimit,
+    waits: WaitPlace,
+    delay: Option<Duration>,
+}
+
+/// How a request wants a key.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalRequest<'a> {
+    pub mode: Mode,
+    pub rules: CachedHold,
+    pub patience: WaitLimit,
+    pub waits: WaitPlace,
+    /// See [`crate::manager::lock_request::LockRequest`].
+    pub delay: Option<Duration>,
+    pub route: &'a Arc<str>,
+}
+
+/// How the first of those who wait wants the key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeadRequest {
+    pub(super) mode: Mode,
+    rules: CachedHold,
+    pub(super) delay: Option<Duration>,
+    /// The count at the beginning of the attempt. If it has grown since, the node is too old to be used.
+    outdated: u64,
+}
+
+/// The immediate result of a request for a key.
+pub enum EnterOutcome {
+    Started(GrantGuard),
+    /// It waits for the answer. `attend`: a task has to be started for the key.
+    Waiting {
+        answer: oneshot::Receiver<LockReply>,
+        place: QueueGuard,
+        attend: Option<Arc<KeySlot>>,
+    },
+    QueueFull,
+    Busy,
+    /// It may wait only where the key is kept, and this gateway does not keep it.
+    NotHolder,
+}
+
+impl SlotState {
+    /// A request waits that may be sent on. True if the task that waits for the lock has to look for the way now.
+    fn request_route(&mut self, now: BootInstant) -> bool {
+        self.queue.credentials().is_none() && self.standing.request_route(now)
+    }
+
+    /// A request of this route was started. The clone of the `Arc` is left out if the route is the same as before, so
+    /// that workers do not contend for its count.
+    fn set_route(&mut self, route: &Arc<str>) {
+        if !self.route.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)) {
+            self.route = Some(route.clone());
+        }
+    }
+}
+
+/// A poisoned lock does no harm: no panic between lock and unlock can leave a queue half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One key as it is at one moment.
+pub(super) struct SlotSnapshot<'a> {
+    pub(super) held: Option<HeldLockView<'a, Grant>>,
+    pub(super) route: Option<&'a Arc<str>>,
+    pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, BootInstant, &'a Arc<str>)>,
+    /// Whether a holder elsewhere was before us at the last look.
+    pub(super) elsewhere: bool,
+    /// What is left of a delay.
+    pub(super) rest: Option<Duration>,
+}
+
+impl fmt::Debug for KeySlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl KeySlot {
+    fn new(key: ResourceKey, site: LockSite, clock: SharedClock) -> Self {
+        let queue = Mutex::new(SlotState::default());
+        Self { key, site, queue, look: Notify::new(), clock }
+    }
+
+    fn entry(&self) -> MutexGuard<'_, SlotState> {
+        unpoisoned(&self.queue)
+    }
+
+    fn enter(self: &Arc<Self>, wants: LocalRequest<'_>) -> EnterOutcome {
+        let LocalRequest { mode, rules, patience, waits, delay, route } = wants;
+        let now = self.clock.now();
+        let (mut entry, mut answer) = (self.entry(), None);
+        debug_assert!(!entry.removed, "removed under the table's lock");
+        if waits == WaitPlace::AtHolder && !self.accepts_forwarded(&entry, now) {
+            return EnterOutcome::NotHolder;
+        }
+        if matches!(patience, WaitLimit::QueueBehind(most) if entry.queue.waiting_count() >= most) {
+            // Requests whose callers have gone must not take up places.
+            entry.queue.remove_gone(|caller| caller.answer.is_closed());
+        }
+        let arrival = entry.queue.arrive(
+            mode,
+            patience,
+            now,
+            |grant| grant.validity.is_valid_at(now),
+            || {
+                let (sender, receiver) = oneshot::channel();
+                answer = Some(receiver);
+                LocalWaiter { answer: sender, route: route.clone(), rules, patience, waits, delay }
+            },
+        );
+        match (arrival, answer) {
+            (ArrivalOutcome::Start(started), _) => {
+                entry.set_route(route);
+                EnterOutcome::Started(self.grant_guard(started))
+            }
+            (ArrivalOutcome::Wait { attend }, Some(answer)) => {
+                // While the key is held here, no request is sent on, so no look is needed.
+                let asks = waits == WaitPlace::Anywhere && entry.request_route(now);
+                if asks || entry.queue.is_urgent(now) {
+                    self.look.notify_one();
+                }
+                let attend = attend.then(|| self.clone());
+                EnterOutcome::Waiting { answer, place: QueueGuard { slot: self.clone() }, attend }
+            }
+            (ArrivalOutcome::Full, _) => EnterOutcome::QueueFull,
+            (ArrivalOutcome::Busy | ArrivalOutcome::Wait { .. }, _) => EnterOutcome::Busy,
+        }
+    }
+
+    /// Whether a request from another gateway may wait here. It may under an open exclusive tenure, and also while we
+    /// get the lock with nobody before us: the other gateway reads our lock node before we know that it holds.
+    fn accepts_forwarded(&self, entry: &SlotState, now: BootInstant) -> bool {
+        match entry.queue.held_lock() {
+            Some(held) => {
+                held.mode == Mode::Exclusive && !held.closed && held.credentials.validity.is_valid_at(now)
+            }
+            None => entry.queue.is_attended() && entry.standing.is_first(),
+        }
+    }
+
+    fn grant_guard(self: &Arc<Self>, started: StartedRequest<Grant>) -> GrantGuard {
+        GrantGuard::for_cached(started.credentials, started.number, self.clone())
+    }
+
+    // ---- for operators
+
+    /// Shows the state of the key. It is locked meanwhile, so `look` has to be quick.
+    pub(super) fn inspect<R>(&self, look: impl FnOnce(SlotSnapshot<'_>) -> R) -> R {
+        let entry = self.entry();
+        let waiting =
+            entry.queue.waiting_requests().map(|(mode, since, caller)| (mode, since, &caller.route));
+        look(SlotSnapshot {
+            held: entry.queue.held_lock(),
+            route: entry.route.as_ref(),
+            waiting: &mut { waiting },
+            elsewhere: entry.standing.is_behind(),
+            rest: entry.standing.remaining_delay(self.clock.now()),
+        })
+    }
+
+    /// Starts the waiting requests that may start, in order, and wakes the key's task if it has something to do.
+    pub(super) fn start_waiting(self: &Arc<Self>) {
+        let now = self.clock.now();
+        loop {
+            let mut entry = self.entry();
+            entry.queue.remove_gone(|caller| caller.answer.is_closed());
+            let Some((caller, started)) =
+                entry.queue.start_next(now, |grant| grant.validity.is_valid_at(now))
+            else {
+                if entry.queue.is_urgent(now) {
+                    self.look.notify_one();
+                }
+                return;
+            };
+            entry.set_route(&caller.route);
+            // Answered outside of the lock, because a caller that has just gone gives its tenure back in here.
+            drop(entry);
+            caller.answer.send(Ok(self.grant_guard(started))).ok();
+        }
+    }
+}
+
+impl SharedLock for KeySlot {
+    fn next_number(&self, first: u32) -> Option<u32> {
+        self.entry().queue.next_number(first)
+    }
+
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+        let now = self.clock.now();
+        let mut entry = self.entry();
+        let held = entry.queue.held_lock().ok_or(CallbackError::NotHeld)?;
+        let Grant { epoch, sequence, .. } = held.credentials;
+        if (*epoch, *sequence) != (from.number(), from.sequence()) {
+            return Err(CallbackError::NotHeld);
+        }
+        let mode_held = held.mode;
+        let started = entry.queue.call(from.dispatch(), mode, |grant| grant.validity.is_valid_at(now))?;
+        drop(entry);
+        Ok((self.grant_guard(started), mode_held))
+    }
+
+    fn retire(&self) {
+        self.entry().queue.mark_unknown();
+    }
+
+    fn finish(self: Arc<Self>, first: u32, known: bool) {
+        let now = self.clock.now();
+        {
+            let mut entry = self.entry();
+            if !known {
+                entry.queue.mark_unknown();
+            }
+            entry.queue.finish(first, now);
+        }
+        self.start_waiting();
+    }
+}
+
+/// The place of one waiting request. Dropping it gives the place up. A tenure that was granted at the same moment is
+/// given back when the answer is dropped.
+pub struct QueueGuard {
+    slot: Arc<KeySlot>,
+}
+
+impl Drop for QueueGuard {
+    fn drop(&mut self) {
+        let anybody = self.slot.entry().queue.remove_gone(|caller| caller.answer.is_closed());
+        if !anybody {
+            self.slot.look.notify_one();
+        }
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
+
+#[cfg(test)]
+mod tests;

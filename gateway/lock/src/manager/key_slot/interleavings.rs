@@ -1,0 +1,362 @@
+//! Requests, the task of their key, and the end of a session, in many interleavings.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64 as Plain, Ordering},
+    },
+    time::Duration,
+};
+
+use fencegate_policies::plan::{CachedHold, LockSite, Mode};
+use fencegate_process::clock::BootInstant;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::{table::KeyTable, *};
+use crate::{
+    error::GrantError,
+    peer_endpoint::HolderRoute,
+    session::{lock_validity::LockValidity, session_deadline::SessionDeadline},
+};
+use shuttle::rand::Rng;
+
+/// Tries random schedules, with a larger stack than the scheduler's default, which an unoptimised build needs.
+fn explore(history: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(2000), config).run(history);
+}
+
+/// A clock that stands still.
+#[derive(Debug)]
+struct Still;
+
+impl fencegate_process::clock::Clock for Still {
+    fn now(&self) -> BootInstant {
+        BootInstant::from_nanos(1000)
+    }
+}
+
+const RULES: CachedHold = CachedHold {
+    linger: Duration::ZERO,
+    max_local: 2,
+    max_hold: Duration::from_secs(1),
+    max_tenure: Duration::from_secs(600),
+};
+
+fn key() -> ResourceKey {
+    fencegate_policies::key::KeyTemplate::parse("one").expect("a template").expand(&()).expect("a key")
+}
+
+fn grant(epoch: u64) -> (Grant, Arc<SessionDeadline>) {
+    let proof = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(2000)));
+    let evidence = Arc::new(LockValidity::new(proof.clone()));
+    (
+        Grant { epoch, sequence: 0, permit: None, validity: evidence, nodes: [].into(), contended: false },
+        proof,
+    )
+}
+
+fn wants(waits: WaitPlace, route: &Arc<str>) -> LocalRequest<'_> {
+    let (mode, patience) = (Mode::Exclusive, WaitLimit::QueueBehind(100));
+    LocalRequest { mode, rules: RULES, patience, waits, delay: None, route }
+}
+
+/// One request: it waits for its turn, works alone, and ends; or it is told once to go to another gateway. True if it
+/// was served here.
+fn request(table: &KeyTable, key: &ResourceKey, waits: WaitPlace, at_work: &AtomicU32, last: &Plain) -> bool {
+    let tenure = match table.enter(key, &LockSite::Native, wants(waits, &"pay".into())) {
+        EnterOutcome::Started(tenure) => tenure,
+        EnterOutcome::NotHolder if waits == WaitPlace::AtHolder => return false,
+        EnterOutcome::Waiting { mut answer, place, .. } => {
+            let tenure = loop {
+                match answer.try_recv() {
+                    Ok(Ok(tenure)) => break tenure,
+                    Ok(Err(GrantError::Elsewhere(_))) if waits == WaitPlace::Anywhere => return false,
+                    Ok(Err(GrantError::NotHolder)) if waits == WaitPlace::AtHolder => return false,
+                    Ok(Err(why)) => panic!("nobody is refused: {why}"),
+                    Err(TryRecvError::Empty) => shuttle::thread::yield_now(),
+                    Err(TryRecvError::Closed) => panic!("nobody is forgotten"),
+                }
+            };
+            drop(place);
+            tenure
+        }
+        EnterOutcome::QueueFull | EnterOutcome::Busy | EnterOutcome::NotHolder => panic!("there is room"),
+    };
+    let token = tenure.dispatch().expect("a dispatch").token;
+    assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+    // Epochs and dispatch numbers are small here, so one number can hold both in order.
+    let order = token.number() * 1000 + u64::from(token.dispatch());
+    assert!(last.swap(order, Ordering::SeqCst) < order, "tokens grow");
+    shuttle::thread::yield_now();
+    at_work.fetch_sub(1, Ordering::SeqCst);
+    tenure.mark_settled();
+    true
+}
+
+/// Plays the task of the key: grants, contention from elsewhere, the end of each tenure.
+fn attend(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
+    let mut epoch = 0;
+    while served.load(Ordering::SeqCst) < requests || slot.head_request().is_some() {
+        if let Some(wanted) = slot.head_request() {
+            epoch += 1;
+            slot.set_granted(grant(epoch).0, wanted);
+            slot.mark_contended(false);
+        }
+        while !slot.take_if_due(|_| {}) {
+            slot.start_waiting();
+            shuttle::thread::yield_now();
+        }
+        shuttle::thread::yield_now();
+    }
+    assert!(table.remove_if_idle(slot), "nothing is left");
+}
+
+#[test]
+fn requests_are_served_one_at_a_time_with_growing_tokens() {
+    explore(|| {
+        const REQUESTS: u32 = 3;
+        let table = Arc::new(KeyTable::new(Arc::new(Still)));
+        let (at_work, served, last) =
+            (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
+        let threads: Vec<_> = (0..REQUESTS)
+            .map(|_| {
+                let (table, at_work, served, last) =
+                    (table.clone(), at_work.clone(), served.clone(), last.clone());
+                shuttle::thread::spawn(move || {
+                    assert!(request(&table, &key(), WaitPlace::Here, &at_work, &last));
+                    served.fetch_add(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        // The slot exists as soon as the first request has entered. The real task is given the slot by that request.
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        attend(&table, &slot, &served, REQUESTS);
+        for thread in threads {
+            thread.join().expect("a request");
+        }
+    });
+}
+
+/// The same task, but now and then another gateway is before it.
+fn attend_behind(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
+    let pass = crate::peer_secret::PeerSecret::new(&fencegate_process::randomness::SystemRandomness);
+    let (member, address) = ("gw-2-02".into(), "gw-2:9910".into());
+    let way = HolderRoute { gateway: "gw-2".into(), member, address, secret: pass };
+    let mut epoch = 0;
+    while served.load(Ordering::SeqCst) < requests || slot.head_request().is_some() {
+        let Some(wanted) = slot.head_request() else {
+            shuttle::thread::yield_now();
+            continue;
+        };
+        let behind = shuttle::rand::thread_rng().gen_bool(0.5);
+        let gone = behind
+            && (slot.report_holder_ahead().is_err()
+                || (slot.take_route_request() && slot.forward(&way).is_err()));
+        if !gone && slot.head_request().is_some() {
+            epoch += 1;
+            slot.set_granted(grant(epoch).0, wanted);
+            while !slot.take_if_due(|_| {}) {
+                slot.start_waiting();
+                shuttle::thread::yield_now();
+            }
+        }
+    }
+    assert!(table.remove_if_idle(slot), "nothing is left");
+}
+
+#[test]
+fn who_is_sent_on_is_not_served_here_and_nobody_is_forgotten() {
+    explore(|| {
+        const KINDS: [WaitPlace; 4] =
+            [WaitPlace::Here, WaitPlace::Anywhere, WaitPlace::AtHolder, WaitPlace::Anywhere];
+        let table = Arc::new(KeyTable::new(Arc::new(Still)));
+        let (at_work, served, last) =
+            (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
+        let threads = KINDS.map(|waits| {
+            let (table, at_work, served, last) =
+                (table.clone(), at_work.clone(), served.clone(), last.clone());
+            shuttle::thread::spawn(move || {
+                let here = request(&table, &key(), waits, &at_work, &last);
+                assert!(here || waits != WaitPlace::Here, "it waits here");
+                served.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        attend_behind(&table, &slot, &served, KINDS.len() as u32);
+        for thread in threads {
+            thread.join().expect("a request");
+        }
+    });
+}
+
+#[test]
+fn a_proof_that_was_revoked_never_holds_again_whatever_beats_come() {
+    explore(|| {
+        let (_, proof) = grant(1);
+        let (beating, revoking) = (proof.clone(), proof.clone());
+        let beats = shuttle::thread::spawn(move || {
+            for to in [3000, 2500, 4000] {
+                beating.extend(BootInstant::from_nanos(to));
+            }
+        });
+        let end = shuttle::thread::spawn(move || revoking.revoke());
+        let (mut held, mut lost) = (false, false);
+        for _ in 0..4 {
+            let holds = proof.is_valid_at(BootInstant::from_nanos(1500));
+            assert!(!(lost && holds), "lost, and back");
+            lost |= !holds;
+            held |= holds;
+        }
+        beats.join().expect("beats");
+        end.join().expect("end");
+        assert!(proof.is_revoked() && !proof.is_valid_at(BootInstant::from_nanos(1)), "held before: {held}");
+    });
+}
+
+/// After keys were renamed, new tokens have to be larger than all tokens under the old names. A lock node that waited
+/// during the change would make a smaller one.
+#[test]
+fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
+    explore(|| {
+        const REQUESTS: u32 = 2;
+        let table = Arc::new(KeyTable::new(Arc::new(Still)));
+        // The transactions of ZooKeeper, and how far they had come at the last change.
+        let (epochs, floor) = (Arc::new(Plain::new(1)), Arc::<Plain>::default());
+        let served = Arc::<AtomicU32>::default();
+        let changes = {
+            let (table, epochs, floor) = (table.clone(), epochs.clone(), floor.clone());
+            shuttle::thread::spawn(move || {
+                for _ in 0..2 {
+                    let done = epochs.fetch_add(1, Ordering::SeqCst);
+                    table.close_all();
+                    floor.store(done, Ordering::SeqCst);
+                }
+            })
+        };
+        let requests = [(); REQUESTS as usize].map(|()| {
+            let (table, floor, served) = (table.clone(), floor.clone(), served.clone());
+            shuttle::thread::spawn(move || {
+                let opened = floor.load(Ordering::SeqCst);
+                let tenure =
+                    match table.enter(&key(), &LockSite::Native, wants(WaitPlace::Here, &"pay".into())) {
+                        EnterOutcome::Started(tenure) => tenure,
+                        EnterOutcome::Waiting { mut answer, place, .. } => loop {
+                            match answer.try_recv() {
+                                Ok(answer) => {
+                                    drop(place);
+                                    break answer.expect("nobody is refused");
+                                }
+                                Err(_) => shuttle::thread::yield_now(),
+                            }
+                        },
+                        _ => panic!("there is room"),
+                    };
+                let token = tenure.dispatch().expect("a dispatch").token;
+                assert!(token.number() > opened, "{token} after {opened}");
+                tenure.mark_settled();
+                drop(tenure);
+                served.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        while served.load(Ordering::SeqCst) < REQUESTS {
+            if let Some(wanted) = slot.head_request() {
+                let epoch = epochs.fetch_add(1, Ordering::SeqCst) + 1;
+                shuttle::thread::yield_now();
+                slot.set_granted(grant(epoch).0, wanted);
+                while !slot.take_if_due(|_| {}) {
+                    slot.start_waiting();
+                    shuttle::thread::yield_now();
+                }
+            }
+            shuttle::thread::yield_now();
+        }
+        for thread in requests.into_iter().chain([changes]) {
+            thread.join().expect("it ends");
+        }
+    });
+}
+
+/// A service answers while its callback still works: no other request may be started beside that.
+#[test]
+fn what_is_called_back_runs_alone_and_keeps_the_key_when_its_caller_is_answered_first() {
+    explore(|| {
+        const REQUESTS: u32 = 2;
+        let table = Arc::new(KeyTable::new(Arc::new(Still)));
+        let (at_work, served) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+        let threads: Vec<_> = (0..REQUESTS)
+            .map(|_| {
+                let (table, at_work, served) = (table.clone(), at_work.clone(), served.clone());
+                shuttle::thread::spawn(move || {
+                    calling(&table, &at_work);
+                    served.fetch_add(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        attend(&table, &slot, &served, REQUESTS);
+        for thread in threads {
+            thread.join().expect("a request");
+        }
+    });
+}
+
+fn alone(at_work: &AtomicU32) {
+    assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+    shuttle::thread::yield_now();
+    at_work.fetch_sub(1, Ordering::SeqCst);
+}
+
+fn calling(table: &Arc<KeyTable>, at_work: &Arc<AtomicU32>) {
+    let outer = match table.enter(&key(), &LockSite::Native, wants(WaitPlace::Here, &"pay".into())) {
+        EnterOutcome::Started(tenure) => tenure,
+        EnterOutcome::Waiting { mut answer, place, .. } => loop {
+            match answer.try_recv() {
+                Ok(answer) => {
+                    drop(place);
+                    break answer.expect("nobody is refused");
+                }
+                Err(_) => shuttle::thread::yield_now(),
+            }
+        },
+        _ => panic!("there is room"),
+    };
+    let from = outer.dispatch().expect("a dispatch").token;
+    alone(at_work);
+    let (called, works) = (table.clone(), at_work.clone());
+    let inner = shuttle::thread::spawn(move || match called.call(&key(), from, Mode::Exclusive) {
+        Ok((inner, _)) => {
+            inner.dispatch().expect("a dispatch");
+            alone(&works);
+            inner.mark_settled();
+        }
+        // The callback came too late.
+        Err(why) => assert!(matches!(why, CallbackError::NotInFlight | CallbackError::NotHeld), "{why}"),
+    });
+    shuttle::thread::yield_now();
+    outer.mark_settled();
+    drop(outer);
+    inner.join().expect("what was called");
+}

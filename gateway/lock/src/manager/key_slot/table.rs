@@ -1,0 +1,167 @@
+//! All keys that anybody here wants or holds, in shards so that workers seldom meet.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+    token::Token,
+};
+use fencegate_process::{clock::SharedClock, sync::Mutex};
+
+use super::{EnterOutcome, KeySlot, LocalRequest, unpoisoned};
+use crate::manager::lock_request::WaitPlace;
+use crate::{
+    manager::{
+        call_chain::CallbackError,
+        ended_sessions::EndedSessions,
+        grant_guard::{GrantGuard, SharedLock},
+        holder_cache::HolderCache,
+    },
+    peer_endpoint::HolderRoute,
+};
+
+/// All keys that anybody here wants or holds.
+pub struct KeyTable {
+    shards: [Mutex<HashMap<ResourceKey, Arc<KeySlot>>>; SHARDS],
+    /// Which other gateway keeps a key.
+    pub holder_cache: HolderCache,
+    /// Sessions of other gateways that have ended.
+    pub ended_sessions: Arc<EndedSessions>,
+    clock: SharedClock,
+}
+
+/// Many shards, so that workers seldom wait for one lock.
+const SHARDS: usize = 64;
+
+impl KeyTable {
+    pub fn new(clock: SharedClock) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, holder_cache: HolderCache::default(), ended_sessions: Arc::default(), clock }
+    }
+
+    /// A request wants `key`. If the key is held here and free, the request starts at once.
+    pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: LocalRequest<'_>) -> EnterOutcome {
+        let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        if shard.get(key).is_none_or(|slot| slot.site != *site) {
+            if wants.waits == WaitPlace::AtHolder {
+                return EnterOutcome::NotHolder;
+            }
+            let slot = Arc::new(KeySlot::new(key.clone(), site.clone(), self.clock.clone()));
+            if let Some(moved) = shard.insert(key.clone(), slot) {
+                // A new plan has the lock at another site. Requests under the old lock go on, and no new one begins
+                // there.
+                moved.outdate();
+            }
+        }
+        let slot = shard.get(key).expect("just made where missing");
+        slot.enter(wants)
+    }
+
+    /// The way to another gateway that keeps the key, if one is known.
+    pub fn holder_route(&self, key: &ResourceKey) -> Option<HolderRoute> {
+        self.holder_cache.find(key, self.clock.now())
+    }
+
+    pub(in crate::manager) fn mark_unreachable(&self, way: &HolderRoute) {
+        self.holder_cache.mark_unreachable(way, self.clock.now());
+    }
+
+    pub(in crate::manager) fn is_unreachable(&self, way: &HolderRoute) -> bool {
+        self.holder_cache.is_unreachable(way, self.clock.now())
+    }
+
+    pub(in crate::manager) fn learn(&self, key: &ResourceKey, way: &HolderRoute) {
+        self.holder_cache.learn(key, way, self.clock.now());
+    }
+
+    /// The tenure of a key that is held here and free; makes nothing and waits for nothing.
+    pub fn start_free(
+        &self,
+        key: &ResourceKey,
+        site: &LockSite,
+        mode: Mode,
+        route: &Arc<str>,
+    ) -> Option<GrantGuard> {
+        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        let slot = shard.get(key).filter(|slot| slot.site == *site)?;
+        let mut entry = slot.entry();
+        let started = entry
+            .queue
+            .start_free(mode, self.clock.now(), |grant| grant.validity.is_valid_at(self.clock.now()))?;
+        entry.set_route(route);
+        drop(entry);
+        Some(slot.grant_guard(started))
+    }
+
+    /// Starts a callback inside the dispatch that has called it. Returns also the mode in which the key is held.
+    pub(in crate::manager) fn call(
+        &self,
+        key: &ResourceKey,
+        from: Token,
+        mode: Mode,
+    ) -> Result<(GrantGuard, Mode), CallbackError> {
+        self.slot(key).ok_or(CallbackError::NotHeld)?.call(from, mode)
+    }
+
+    /// Every key that comes after `after`, in no order. Each shard is locked only while its keys are listed.
+    pub(in crate::manager) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<KeySlot>> {
+        let mut slots = Vec::new();
+        for shard in &self.shards {
+            let shard = unpoisoned(shard);
+            slots.extend(shard.values().filter(|slot| after.is_none_or(|after| slot.key > *after)).cloned());
+        }
+        slots
+    }
+
+    pub(in crate::manager) fn slot(&self, key: &ResourceKey) -> Option<Arc<KeySlot>> {
+        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]).get(key).cloned()
+    }
+
+    /// Whether the key is held, here or elsewhere, as far as is known.
+    pub fn is_taken(&self, key: &ResourceKey) -> bool {
+        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        shard.get(key).is_some_and(|slot| {
+            let entry = slot.entry();
+            let rests = entry.standing.remaining_delay(self.clock.now()).is_some();
+            rests || entry.standing.is_behind() || entry.queue.in_flight() > 0
+        })
+    }
+
+    /// What is left of a delay of the key; `None` if there is none.
+    pub(in crate::manager) fn remaining_delay(&self, key: &ResourceKey) -> Option<Duration> {
+        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        let slot = shard.get(key)?;
+        slot.entry().standing.remaining_delay(self.clock.now())
+    }
+
+    /// Forgets the key if nobody wants it any more; then its task ends.
+    pub fn remove_if_idle(&self, slot: &Arc<KeySlot>) -> bool {
+        // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
+        let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
+        let mut entry = slot.entry();
+        let leaves = entry.queue.try_detach();
+        if leaves {
+            entry.removed = true;
+            if shard.get(&slot.key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
+                shard.remove(&slot.key);
+            }
+        }
+        leaves
+    }
+
+    /// Nothing more is started under a tenure that is held now, or that a waiting node gets later. The next request
+    /// gets a newer token.
+    pub fn close_all(&self) {
+        for shard in &self.shards {
+            for slot in unpoisoned(shard).values() {
+                slot.outdate();
+            }
+        }
+    }
+
+    /// Keys that somebody here wants or holds.
+    pub fn key_count(&self) -> usize {
+        self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
+    }
+}

@@ -1,0 +1,115 @@
+//! The methods of a slot for the task of its key: who is next, and when the tenure is over.
+
+use std::sync::Arc;
+
+use fencegate_process::clock::BootInstant;
+
+use super::{HeadRequest, KeySlot};
+use crate::manager::lock_request::WaitPlace;
+use crate::{
+    manager::{
+        queue::TenureAction,
+        tenure_end::{EndCause, TenureEnd},
+    },
+    recipe::grant::Grant,
+    session::registry::Evictable,
+};
+
+impl KeySlot {
+    /// Returns when the state of the slot may have changed.
+    pub(in crate::manager) async fn changed(&self) {
+        self.look.notified().await;
+    }
+
+    /// What the first waiting request wants; `None` when nobody waits.
+    pub(in crate::manager) fn head_request(&self) -> Option<HeadRequest> {
+        let mut entry = self.entry();
+        entry.queue.remove_gone(|caller| caller.answer.is_closed());
+        let outdated = entry.outdated;
+        let (mode, caller) = entry.queue.head()?;
+        Some(HeadRequest { mode, rules: caller.rules, delay: caller.delay, outdated })
+    }
+
+    pub(in crate::manager) fn set_granted(self: &Arc<Self>, grant: Grant, wanted: HeadRequest) {
+        let HeadRequest { mode, rules, outdated, .. } = wanted;
+        let mut entry = self.entry();
+        entry.standing.mark_granted();
+        // If requests may be sent on from here, other gateways may send theirs here.
+        let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != WaitPlace::Here);
+        entry.queue.set_grant(grant, mode, rules, reached, self.clock.now());
+        if entry.outdated != outdated {
+            // The node was made before keys changed, so a request under another key may have a larger token.
+            entry.queue.close(EndCause::Reloaded);
+        }
+        drop(entry);
+        self.start_waiting();
+    }
+
+    /// There is a contender elsewhere. `looks`: it may be there only to learn who holds.
+    pub(in crate::manager) fn mark_contended(&self, looks: bool) {
+        let mut entry = self.entry();
+        entry.queue.mark_contended(self.clock.now());
+        if !looks {
+            entry.queue.end_grace();
+        }
+    }
+
+    /// The contender elsewhere has gone, so requests that waited because of it start at once.
+    pub(in crate::manager) fn clear_contended(self: &Arc<Self>) {
+        self.entry().queue.clear_contended();
+        self.start_waiting();
+    }
+
+    /// Closes the tenure, and also the next one if its node waits already.
+    pub(super) fn outdate(&self) {
+        let mut entry = self.entry();
+        entry.queue.close(EndCause::Reloaded);
+        entry.outdated += 1;
+        drop(entry);
+        self.look.notify_one();
+    }
+
+    /// Nothing is started under the tenure any more.
+    pub(in crate::manager) fn close(&self, cause: EndCause) {
+        self.entry().queue.close(cause);
+    }
+
+    /// The lock node was taken away by somebody else.
+    pub(in crate::manager) fn mark_taken_away(&self) {
+        let mut entry = self.entry();
+        entry.queue.close(EndCause::TakenAway);
+        if let Some(grant) = entry.queue.credentials() {
+            grant.validity.revoke();
+        }
+    }
+
+    pub(in crate::manager) fn next_action(&self) -> TenureAction {
+        self.entry().queue.next_action(self.clock.now())
+    }
+
+    /// Takes the tenure out if it is due, in one step, so that nothing can be started in between. True if no tenure is
+    /// left.
+    pub(in crate::manager) fn take_if_due(&self, told: impl FnOnce(TenureEnd)) -> bool {
+        let now = self.clock.now();
+        let mut entry = self.entry();
+        let ends = entry.queue.next_action(now) == TenureAction::End;
+        if ends && let Some(ended) = entry.queue.take(now) {
+            told(ended);
+        }
+        ends
+    }
+}
+
+impl Evictable for KeySlot {
+    fn idle_since(&self) -> Option<BootInstant> {
+        self.entry().queue.idle_since()
+    }
+
+    fn evict(&self) -> bool {
+        let evicted = self.entry().queue.evict();
+        if evicted {
+            self.look.notify_one();
+        }
+        evicted
+    }
+}

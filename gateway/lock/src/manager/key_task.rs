@@ -1,0 +1,368 @@
+//! The task of one cached key, which runs as long as anybody here wants the key: gets the lock, keeps it for later
+//! requests, and gives it up in time.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+use fencegate_process::{clock::BootInstant, failpoint, key_redaction};
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use super::{
+    key_slot::{HeadRequest, KeySlot},
+    panic_guard::{FAILED, catch_panic},
+    queue::TenureAction,
+    tenure_end::{EndCause, TenureEnd},
+};
+use crate::manager::key_slot::table::KeyTable;
+use crate::{
+    error::GrantError,
+    recipe::{
+        attempt::Attempt,
+        grant::{AttemptObserver, Grant, LockAttemptError},
+        lock_node::{REFUSED_PAUSE, RETRY_PAUSE},
+    },
+};
+use crate::{
+    peer_endpoint::HolderRoute,
+    session::{
+        active_session::{ActiveSession, CurrentSession},
+        client::{ConnectionState, ZkClient, ZkError},
+    },
+};
+
+/// Runs until nobody wants the key any more.
+///
+/// A gateway may keep ten thousands of keys, and a task takes as much memory as the largest future that it ever awaits.
+/// So every future that is not awaited while a key is kept has a box of its own.
+///
+/// After a panic the lock is kept until no request is in flight under it, and only then given back, because those
+/// requests know nothing of the panic. Waiting requests are refused, and later ones are served as usual.
+pub async fn run_key_task<L: ZkClient>(
+    slot: Arc<KeySlot>,
+    table: Arc<KeyTable>,
+    current: Rc<CurrentSession<L>>,
+) {
+    let nodes = KeyNodes::default();
+    while catch_panic(serve_key(&slot, &table, &current, &nodes)).await.is_none() {
+        while catch_panic(Box::pin(give_up(&slot, &nodes))).await.is_none() {
+            sleep(REFUSED_PAUSE).await;
+        }
+    }
+}
+
+/// The lock nodes of a key's task.
+struct KeyNodes<L: ZkClient> {
+    /// The node of the slot's tenure, or of the tenure that has just ended.
+    held: RefCell<Option<Rc<Attempt<L>>>>,
+    /// The node that waits to hold.
+    asked: RefCell<Option<Rc<Attempt<L>>>>,
+}
+
+impl<L: ZkClient> Default for KeyNodes<L> {
+    fn default() -> Self {
+        Self { held: RefCell::default(), asked: RefCell::default() }
+    }
+}
+
+impl<L: ZkClient> KeyNodes<L> {
+    fn held(&self) -> Option<Rc<Attempt<L>>> {
+        self.held.borrow().clone()
+    }
+
+    /// Notes an attempt; call this before it sends anything.
+    fn add_waiting(&self, attempt: Attempt<L>) -> Rc<Attempt<L>> {
+        let attempt = Rc::new(attempt);
+        self.asked.replace(Some(attempt.clone()));
+        attempt
+    }
+
+    /// The attempt that was asked for is granted, and the former one is cleared.
+    fn promote(&self) {
+        self.held.replace(self.asked.take());
+    }
+
+    /// Returns when no node is left, or the session is over.
+    async fn clear(&self) {
+        for place in [&self.asked, &self.held] {
+            let attempt = place.borrow().clone();
+            if let Some(attempt) = attempt {
+                attempt.clear().await;
+                place.take();
+            }
+        }
+    }
+}
+
+/// After a panic: refuses those who wait, and keeps the lock until nothing is in flight under it.
+async fn give_up<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyNodes<L>) {
+    slot.fail(&GrantError::Service(FAILED.into()));
+    if let Some(held) = nodes.held() {
+        hold(slot, &held.candidate.live, &held).await;
+    }
+    nodes.clear().await;
+}
+
+async fn serve_key<L: ZkClient>(
+    slot: &Arc<KeySlot>,
+    table: &Arc<KeyTable>,
+    current: &Rc<CurrentSession<L>>,
+    nodes: &KeyNodes<L>,
+) {
+    // How often our place was lost since the last grant.
+    let mut lost = 0_u32;
+    loop {
+        let Some(wanted) = slot.head_request() else {
+            Box::pin(nodes.clear()).await;
+            if table.remove_if_idle(slot) {
+                return;
+            }
+            continue;
+        };
+        let Some(live) = Box::pin(wait_for_session(slot, current)).await else { continue };
+        slot.reset_position();
+        match Box::pin(acquire(slot, table, &live, &wanted, nodes)).await {
+            Ok((attempt, grant)) => {
+                // No request is sent on from here while it is held here.
+                table.holder_cache.remove(&slot.key);
+                lost = 0;
+                slot.set_granted(grant, wanted);
+                hold(slot, &live, &attempt).await;
+            }
+            Err(GrantError::Lost) => {
+                slot.report_place_lost();
+                debug!(key = key_redaction::redact_key(&slot.key), "place lost; queueing again");
+                lost = lost.saturating_add(1);
+                yield_or_pause(lost).await;
+            }
+            Err(why) => slot.refuse(&why),
+        }
+    }
+}
+
+/// Lets other tasks run before the next try. After the end of a session the client library fails every request at once,
+/// so this loop would never yield, and the task that keeps the session would not learn of the end. The first loss may
+/// be a removed node, so the first retry has no delay.
+async fn yield_or_pause(lost: u32) {
+    match lost {
+        0 | 1 => tokio::task::yield_now().await,
+        _ => sleep(RETRY_PAUSE).await,
+    }
+}
+
+/// The current session, once there is one; `None` when nobody wants the key any more.
+async fn wait_for_session<L: ZkClient>(
+    slot: &KeySlot,
+    current: &CurrentSession<L>,
+) -> Option<Rc<ActiveSession<L>>> {
+    loop {
+        let is_over = |live: &Rc<ActiveSession<L>>| {
+            live.ended.is_cancelled() || live.client.state() == ConnectionState::Ended
+        };
+        if let Some(live) = current.session().filter(|live| !is_over(live)) {
+            return Some(live);
+        }
+        slot.report_place_lost();
+        tokio::select! {
+            () = current.changed() => {}
+            () = slot.changed() => { slot.head_request()?; }
+        }
+    }
+}
+
+/// Gets the lock. If a node of ours has to be given up, the same transaction removes it and makes the new one, so that
+/// yielding and queueing again cost one write. Without a grant no node is left.
+async fn acquire<L: ZkClient>(
+    slot: &Arc<KeySlot>,
+    table: &Arc<KeyTable>,
+    live: &Rc<ActiveSession<L>>,
+    wanted: &HeadRequest,
+    nodes: &KeyNodes<L>,
+) -> Result<(Rc<Attempt<L>>, Grant), GrantError> {
+    let old = match nodes.held() {
+        Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
+            // These nodes belong to a session that is over.
+            nodes.clear().await;
+            None
+        }
+        old => old,
+    };
+    let begun = match &old {
+        Some(old) => old.successor(wanted.mode),
+        None => Attempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
+    };
+    let attempt = nodes.add_waiting(begun.with_signature().with_delay(wanted.delay));
+    let mut waiting = LocalWaiters { slot: slot.clone(), table: table.clone() };
+    let asked = live.clock.now();
+    let granted = match &old {
+        Some(old) => attempt.acquire_instead_of(old, &mut waiting).await,
+        None => attempt.acquire(&mut waiting).await,
+    };
+    if let Some(old) = old {
+        old.clear().await;
+    }
+    match granted {
+        Ok(grant) => {
+            live.metrics.record_grant(live.clock.now().since(asked));
+            live.registry.register_evictable(attempt.candidate.guid, slot);
+            nodes.promote();
+            Ok((attempt, grant))
+        }
+        Err(stop) => {
+            nodes.clear().await;
+            Err(match stop {
+                LockAttemptError::CallerGone => GrantError::Lost,
+                LockAttemptError::NotGranted(why) => why,
+            })
+        }
+    }
+}
+
+/// The local requests of a key are, together, one caller of its attempt.
+struct LocalWaiters {
+    slot: Arc<KeySlot>,
+    table: Arc<KeyTable>,
+}
+
+impl AttemptObserver for LocalWaiters {
+    fn is_closed(&self) -> bool {
+        self.slot.head_request().is_none()
+    }
+
+    async fn closed(&mut self) {
+        while self.slot.head_request().is_some() {
+            self.slot.changed().await;
+        }
+    }
+
+    fn on_waiting(&mut self) -> Result<(), LockAttemptError> {
+        self.slot.report_holder_ahead()
+    }
+
+    fn on_delay(&mut self, until: BootInstant) {
+        self.slot.report_delay(until);
+    }
+
+    fn wants_forwarding(&mut self) -> bool {
+        self.slot.take_route_request()
+    }
+
+    fn on_holder_route(&mut self, way: Option<HolderRoute>) -> Result<(), LockAttemptError> {
+        match way.filter(|way| !self.table.is_unreachable(way)) {
+            Some(way) => {
+                // Remembered first, so that a request that comes now is sent on without waiting here.
+                self.table.learn(&self.slot.key, &way);
+                self.slot.forward(&way)
+            }
+            None => self.slot.report_no_route(),
+        }
+    }
+
+    async fn changed(&mut self) {
+        self.slot.changed().await;
+    }
+}
+
+/// Keeps the tenure until it is due to end and nothing is in flight under it. At the return the slot has no tenure any
+/// more.
+async fn hold<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, attempt: &Attempt<L>) {
+    // The watch is set while requests already run under the grant, so that none waits for it.
+    let mut contention = std::pin::pin!(watch_for_contention(slot, attempt));
+    let mut watching = true;
+    let mut over = false;
+    loop {
+        let told = |ended: TenureEnd| {
+            live.metrics.record_tenure_dispatches(ended.dispatches);
+            live.metrics.record_tenure_end(ended.cause);
+            if ended.known {
+                attempt.mark_all_known();
+            }
+        };
+        if slot.take_if_due(told) {
+            return;
+        }
+        let rest = match slot.next_action() {
+            TenureAction::Keep(rest) => rest,
+            TenureAction::End => continue,
+        };
+        tokio::select! {
+            () = &mut contention, if watching => watching = false,
+            () = slot.changed() => {}
+            () = live.ended.cancelled(), if !over => {
+                over = true;
+                slot.close(EndCause::Session);
+                slot.report_place_lost();
+            }
+            () = sleep(rest) => slot.start_waiting(),
+        }
+    }
+}
+
+/// Tells the slot when somebody waits elsewhere, or our node is gone; then there is nothing more to tell.
+async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &Attempt<L>) {
+    let candidate = &attempt.candidate;
+    loop {
+        let (children, changed) =
+            match Box::pin(candidate.live.client.watch_children(&candidate.parent)).await {
+                Ok(watched) => watched,
+                Err(ZkError::Ambiguous(_)) => match candidate.pause_before_retry().await {
+                    Ok(()) => continue,
+                    Err(_over) => return,
+                },
+                Err(ZkError::NoNode) => return report_node_removed(slot),
+                Err(ZkError::SessionEnded) => return,
+                // The server refuses the watch now. Until it is set, contenders and the loss of the node go unseen.
+                Err(fault) => {
+                    debug!(%fault, key = key_redaction::redact_key(&slot.key), "contention is not watched");
+                    sleep(REFUSED_PAUSE).await;
+                    continue;
+                }
+            };
+        candidate.record_children(&children);
+        failpoint::pass("while_watching");
+        let ours = candidate.layout.nodes_of(&children, candidate.guid).first().map(|own| {
+            (
+                candidate.layout.is_contended(&children, own),
+                candidate.layout.has_only_own_writers(&children, own),
+            )
+        });
+        // A kept key has no memory for the names of others.
+        drop(children);
+        match ours {
+            None => return report_node_removed(slot),
+            Some((true, may_only_look)) => {
+                slot.mark_contended(may_only_look);
+                slot.start_waiting();
+            }
+            Some((false, _)) => slot.clear_contended(),
+        }
+        changed.await;
+    }
+}
+
+fn report_node_removed(slot: &Arc<KeySlot>) {
+    // Before the log line, so that a request made after it gets a new tenure.
+    slot.mark_taken_away();
+    warn!(key = key_redaction::redact_key(&slot.key), "lock node removed by somebody else");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{instrumented::Instrumented, zookeeper::ZkSession};
+
+    type ThreeArgFn<A, B, C, F> = fn(A, B, C) -> F;
+
+    fn future<A, B, C, F>(_: ThreeArgFn<A, B, C, F>) -> usize {
+        size_of::<F>()
+    }
+
+    /// Bytes that an idle cached key takes, without its name and the client library's part of its watch. Failpoints
+    /// take some.
+    #[test]
+    fn a_key_that_is_kept_is_small() {
+        type RealClient = Instrumented<ZkSession>;
+        let task = future(run_key_task::<RealClient> as ThreeArgFn<_, _, _, _>);
+        let (slot, attempt) = (size_of::<KeySlot>(), size_of::<Attempt<RealClient>>());
+        assert!(task <= 1024 && slot <= 400 && attempt <= 256, "{task}, {slot}, {attempt}");
+    }
+}

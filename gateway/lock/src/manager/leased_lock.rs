@@ -1,0 +1,124 @@
+//! The lock of a client's lease. Requests under the lease take turns, each with a larger G.
+//!
+//! The client's hold is the first part of the tenure, with G = 1, and never sends anything. Each request under the
+//! lease is a part of its own. So the node stays until the client has given the lock back *and* all its requests are
+//! over.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fencegate_policies::{permits::Permit, plan::Mode, token::Token};
+use fencegate_process::clock::{BootInstant, SendPermission as _};
+use tokio::sync::Semaphore;
+
+use super::{call_chain::CallbackError, grant_guard::GrantGuard, uncached_lock::UncachedLock};
+use crate::session::lock_validity::LockValidity;
+
+/// The lock of one lease. Dropping it gives it back, as [`LeasedLock::release`] does.
+#[derive(Debug)]
+pub struct LeasedLock {
+    lock: Arc<UncachedLock>,
+    /// The client's own part; `None` once the lock was given back.
+    held: Mutex<Option<GrantGuard>>,
+    /// The holder of this permit is next: first come, first served.
+    turn: Semaphore,
+    token: Token,
+    permit: Option<Permit>,
+    validity: Arc<LockValidity>,
+    nodes: Arc<[String]>,
+}
+
+impl LeasedLock {
+    pub(super) fn new(lock: Arc<UncachedLock>, held: GrantGuard) -> Self {
+        let token = held.first_token().expect("nothing was dispatched under it");
+        let (evidence, nodes, permit) = (held.shared_validity(), held.nodes(), held.permit());
+        Self {
+            lock,
+            held: Mutex::new(Some(held)),
+            turn: Semaphore::new(1),
+            token,
+            permit,
+            validity: evidence,
+            nodes,
+        }
+    }
+
+    /// The token of the lease itself. Requests under it have larger tokens with the same epoch.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The permit that it holds; see [`GrantGuard::permit`].
+    pub fn permit(&self) -> Option<Permit> {
+        self.permit
+    }
+
+    /// The ZooKeeper session that the lock nodes are of.
+    pub fn session(&self) -> i64 {
+        self.validity.session()
+    }
+
+    /// Paths of the lock nodes.
+    pub fn nodes(&self) -> Arc<[String]> {
+        self.nodes.clone()
+    }
+
+    /// Whether the session is proven and no lock node was taken away.
+    pub fn is_held_at(&self, now: BootInstant) -> bool {
+        self.validity.is_valid_at(now)
+    }
+
+    /// When the present proof ends. Until then nobody else can hold, whatever happens to this process.
+    pub fn expires_at(&self) -> BootInstant {
+        self.validity.deadline()
+    }
+
+    /// Whether it is lost for good: the session is over, or a lock node was taken away.
+    pub fn is_lost(&self) -> bool {
+        self.validity.is_revoked()
+    }
+
+    /// Whether nothing more is sent under it, because an outcome is unknown or a newer holder was seen.
+    pub fn is_retired(&self) -> bool {
+        self.lock.is_retired()
+    }
+
+    /// Requests that are at work under it.
+    pub fn active_requests(&self) -> usize {
+        self.lock.active_requests()
+    }
+
+    /// The tenure of one request under the lease, and the mode in which the lease holds. An exclusive request waits for
+    /// its turn.
+    ///
+    /// # Errors
+    /// [`CallbackError::Closed`], [`CallbackError::Unproven`], and [`CallbackError::Upgrade`] where the lease only reads.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the turn.
+    pub async fn start_request(&self, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+        let _turn = self.turn.acquire().await.expect("nobody closes it");
+        loop {
+            match self.lock.start_request(mode) {
+                // `Notify` remembers a notice that comes between the look and the wait.
+                Err(CallbackError::NotInnermost) => self.lock.stirred.notified().await,
+                done => return done,
+            }
+        }
+    }
+
+    /// From now on no request under it is started, or sent for the first time. The lock is still held.
+    pub fn close(&self) {
+        self.lock.close();
+    }
+
+    /// Gives the client's part back. The nodes go when all requests under the lease are over.
+    pub fn release(&self) {
+        self.close();
+        // Dropped outside of the mutex, because the drop wakes others.
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(held);
+    }
+}
+
+#[cfg(test)]
+mod tests;

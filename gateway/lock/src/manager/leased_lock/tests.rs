@@ -1,0 +1,159 @@
+use std::{future::Future, pin::pin, task::Poll, time::Duration};
+
+use fencegate_policies::{
+    key::{KeyTemplate, ResourceKey},
+    plan::{Hold, Mode},
+};
+use fencegate_process::clock::{BootInstant, Clock as _, ManualClock};
+use futures_util::poll;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::{
+    manager::{
+        grant_guard::SharedLock,
+        key_capacity::HolderKind,
+        lock_request::{LockRequest, WaitPlace},
+        strict_registry::{StrictRegistry, WaitInfo},
+        uncached_lock,
+    },
+    recipe::grant::Grant,
+    session::session_deadline::SessionDeadline,
+};
+
+struct Fixture {
+    lease: LeasedLock,
+    over: oneshot::Receiver<bool>,
+    proof: Arc<SessionDeadline>,
+    clock: Arc<ManualClock>,
+}
+
+fn fixture(mode: Mode) -> Fixture {
+    let roll = Arc::<StrictRegistry>::default();
+    let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
+    let keys: Vec<ResourceKey> = vec![key("job")];
+    let name = "lease".into();
+    let wish = LockRequest {
+        keys: &keys,
+        sites: &[],
+        mode,
+        hold: Hold::Strict,
+        wait: Duration::ZERO,
+        queue: 1,
+        waits: WaitPlace::Here,
+        delay: None,
+        route: &name,
+    };
+    let enrolled = roll.register(wish, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+    let proof = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(1 << 50)));
+    let evidence = Arc::new(LockValidity::new(proof.clone()));
+    let grant =
+        Grant { epoch: 7, sequence: 0, permit: None, validity: evidence, nodes: [].into(), contended: false };
+    enrolled.set_granted(&grant, BootInstant::from_nanos(0));
+    let (sender, over) = oneshot::channel();
+    let clock = Arc::<ManualClock>::default();
+    let (lock, held) =
+        uncached_lock::begin(grant, (mode, HolderKind::Client), sender, enrolled, clock.clone());
+    Fixture { lease: LeasedLock::new(lock, held), over, proof, clock }
+}
+
+/// The result of a future that is ready at its first poll.
+async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match poll!(pin!(future)) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+async fn enter_now(lease: &LeasedLock, mode: Mode) -> GrantGuard {
+    at_once(lease.start_request(mode)).await.expect("nobody is before it").expect("it holds").0
+}
+
+#[tokio::test]
+async fn writers_under_a_lease_take_their_turn_in_the_order_in_which_they_came() {
+    let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
+    assert_eq!(lease.token().dispatch(), 1);
+    let first = enter_now(&lease, Mode::Exclusive).await;
+    assert_eq!(first.dispatch().expect("a dispatch").token.dispatch(), 2);
+    let (mut second, mut third) =
+        (pin!(lease.start_request(Mode::Exclusive)), pin!(lease.start_request(Mode::Shared)));
+    assert!(poll!(second.as_mut()).is_pending() && poll!(third.as_mut()).is_pending());
+    first.mark_settled();
+    drop(first);
+    assert!(poll!(third.as_mut()).is_pending(), "it overtakes");
+    let Poll::Ready(Ok((second, _))) = poll!(second.as_mut()) else { panic!("nobody is before it") };
+    assert_eq!(second.dispatch().expect("a dispatch").token.dispatch(), 3);
+    assert!(poll!(third.as_mut()).is_pending());
+    second.mark_settled();
+    drop(second);
+    let Poll::Ready(Ok((third, Mode::Exclusive))) = poll!(third.as_mut()) else { panic!("its turn") };
+    lease.release();
+    assert!(over.try_recv().is_err(), "something runs under it");
+    assert_eq!(enter_error(&lease).await, CallbackError::Closed);
+    third.mark_settled();
+    drop(third);
+    assert_eq!(over.try_recv(), Ok(true));
+}
+
+async fn enter_error(lease: &LeasedLock) -> CallbackError {
+    at_once(lease.start_request(Mode::Shared)).await.expect("it is over").expect_err("it is over")
+}
+
+#[tokio::test]
+async fn readers_under_a_lease_run_together_and_do_not_write() {
+    let Fixture { lease, .. } = fixture(Mode::Shared);
+    let (one, other) = (enter_now(&lease, Mode::Shared).await, enter_now(&lease, Mode::Shared).await);
+    let tokens = [&one, &other].map(|tenure| tenure.dispatch().expect("a dispatch").token.dispatch());
+    assert_eq!(tokens, [2, 3]);
+    let refused = at_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
+    assert_eq!(refused.map(drop), Err(CallbackError::Upgrade));
+}
+
+#[tokio::test]
+async fn an_unknown_end_of_a_request_ends_the_lease_and_tells_those_who_wait() {
+    let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
+    let first = enter_now(&lease, Mode::Exclusive).await;
+    first.dispatch().expect("a dispatch");
+    let mut second = pin!(lease.start_request(Mode::Exclusive));
+    assert!(poll!(second.as_mut()).is_pending());
+    drop(first);
+    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(CallbackError::Closed))));
+    assert!(lease.is_retired());
+    lease.release();
+    assert_eq!(over.try_recv(), Ok(false));
+}
+
+#[tokio::test]
+async fn what_has_its_turn_when_the_lease_ends_is_not_sent_any_more() {
+    let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
+    let turn = enter_now(&lease, Mode::Exclusive).await;
+    lease.close();
+    assert!(turn.dispatch().is_none());
+    assert!(over.try_recv().is_err(), "the client's part is held yet");
+    drop(turn);
+    lease.release();
+    assert_eq!(over.try_recv(), Ok(true), "nothing was sent");
+}
+
+#[tokio::test]
+async fn the_clients_own_token_is_of_no_dispatch() {
+    let Fixture { lease, .. } = fixture(Mode::Exclusive);
+    let shared: Arc<dyn SharedLock> = lease.lock.clone();
+    assert_eq!(shared.call(lease.token(), Mode::Exclusive).map(drop), Err(CallbackError::NotInFlight));
+    let turn = enter_now(&lease, Mode::Exclusive).await;
+    let from = turn.dispatch().expect("a dispatch").token;
+    let shared: Arc<dyn SharedLock> = lease.lock.clone();
+    assert!(shared.call(from, Mode::Exclusive).is_ok(), "what runs under it may be called back from");
+}
+
+#[tokio::test]
+async fn nothing_is_started_while_the_session_is_not_proven() {
+    let Fixture { lease, proof, clock, over: _over } = fixture(Mode::Exclusive);
+    assert!(lease.is_held_at(clock.now()) && lease.expires_at() == BootInstant::from_nanos(1 << 50));
+    clock.advance(Duration::from_nanos(1 << 50));
+    assert!(!lease.is_held_at(clock.now()) && !lease.is_lost());
+    let refused = at_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
+    assert_eq!(refused.map(drop), Err(CallbackError::Unproven));
+    proof.revoke();
+    assert!(lease.is_lost());
+}

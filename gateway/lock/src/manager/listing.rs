@@ -1,0 +1,289 @@
+//! Shows operators the locks that this gateway holds and waits for. Requests are not held up: each key is read under
+//! its own lock, and a shard of the table is locked only while its keys are listed.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::BootInstant;
+
+use super::{
+    held_lock::HeldLockView,
+    key_slot::{KeySlot, SlotSnapshot},
+    lock_manager::LockManager,
+    strict_registry::StrictEntry,
+};
+use crate::recipe::grant::Grant;
+
+/// One key that somebody here holds or wants.
+#[derive(Debug, Clone)]
+pub struct ListedLock {
+    pub key: ResourceKey,
+    /// One tenure, or several that share the key.
+    pub held: Vec<HeldLockInfo>,
+    /// The waiting requests in their order; only the first of very many.
+    pub line: Vec<WaiterInfo>,
+    pub waiting: usize,
+    pub why: Option<WaitReason>,
+    /// What is left of a delay, after a holder that left without saying that its requests are over.
+    pub rest: Option<Duration>,
+}
+
+/// A tenure of ours.
+#[derive(Debug, Clone)]
+pub struct HeldLockInfo {
+    /// The route of the request that was started last.
+    pub route: Option<Arc<str>>,
+    pub mode: Mode,
+    /// The token of the last dispatch.
+    pub token: Option<Token>,
+    pub keeping: NodeLifetime,
+    pub since: Duration,
+    pub in_flight: u32,
+    /// Whether a contender waits that cannot hold beside it.
+    pub contended: bool,
+    /// Whether it may write: its session is proven, and its node was not taken away.
+    pub proven: bool,
+    /// Whether it is closed, so that nothing more is started under it.
+    pub ending: bool,
+    /// Paths of the lock nodes.
+    pub nodes: Arc<[String]>,
+}
+
+/// How long the lock node is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeLifetime {
+    /// For the next requests, too.
+    Cached,
+    /// For one request.
+    Strict,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone)]
+pub struct WaiterInfo {
+    pub route: Arc<str>,
+    pub mode: Mode,
+    pub since: Duration,
+}
+
+/// Why somebody waits, as far as this gateway knows by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitReason {
+    /// Requests of this gateway are at work under the key.
+    HeldHere,
+    /// The lock is ours and nothing runs; it is being handed over, or its session is not proven.
+    HandingOver,
+    /// Nobody holds it, but requests of its last holder may not be over.
+    Delay,
+    /// A holder elsewhere was before us.
+    HeldElsewhere,
+    /// ZooKeeper has not answered yet.
+    Asking,
+}
+
+/// Waiters of one key that are shown.
+const MAX_WAITERS: usize = 20;
+
+/// Some of the locks of a gateway.
+#[derive(Debug, Clone)]
+pub struct LockListing {
+    pub locks: Vec<ListedLock>,
+    /// Whether there are more after the last one.
+    pub more: bool,
+    /// Held keys, counting also those that are not shown.
+    pub held: usize,
+    pub waiting: usize,
+    /// Keys that somebody waits for.
+    pub wanted: usize,
+}
+
+/// Which locks are wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListFilter<'a> {
+    /// Only keys behind this one.
+    pub after: Option<&'a ResourceKey>,
+    /// Only those that somebody waits for.
+    pub wanted: bool,
+    pub limit: usize,
+    pub order: ListOrder,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ListOrder {
+    #[default]
+    Key,
+    /// First the locks that requests wait for, then those with work under them; in each group the longest first.
+    Interest,
+}
+
+impl LockManager {
+    /// The first of the locks that are asked for.
+    pub fn list_locks(&self, select: ListFilter<'_>) -> LockListing {
+        let by_key = ListFilter { limit: usize::MAX, ..select };
+        match select.order {
+            ListOrder::Key => self.collect(select),
+            ListOrder::Interest => self.collect(by_key).into_most_interesting(select.limit),
+        }
+    }
+
+    fn collect(&self, select: ListFilter<'_>) -> LockListing {
+        let now = self.clock.now();
+        let mut survey = LockListing { locks: Vec::new(), more: false, held: 0, waiting: 0, wanted: 0 };
+        let mut strict = group_by_key(&self.strict_registry.entries());
+        let mut slots = self.table.slots(None);
+        slots.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        let mut slots = slots.into_iter().peekable();
+        loop {
+            let first = match (slots.peek(), strict.first_key_value()) {
+                (Some(slot), Some((key, _))) => slot.key.clone().min(key.clone()),
+                (Some(slot), None) => slot.key.clone(),
+                (None, Some((key, _))) => key.clone(),
+                (None, None) => return survey,
+            };
+            let slot = slots.next_if(|slot| slot.key == first);
+            let requests = strict.remove(&first).unwrap_or_default();
+            survey.add(&first, slot.as_deref(), &requests, select, now);
+        }
+    }
+
+    /// One key; `None` when nobody here holds or wants it.
+    pub fn lock_info(&self, key: &ResourceKey) -> Option<ListedLock> {
+        let requests: Vec<_> =
+            self.strict_registry.entries().into_iter().filter(|request| request.keys.contains(key)).collect();
+        let slot = self.table.slot(key);
+        (slot.is_some() || !requests.is_empty())
+            .then(|| ListedLock::new(key.clone(), slot.as_deref(), &requests, self.clock.now()))
+    }
+}
+
+fn group_by_key(requests: &[Arc<StrictEntry>]) -> BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> {
+    let mut keys: BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> = BTreeMap::new();
+    for request in requests {
+        for key in &request.keys {
+            keys.entry(key.clone()).or_default().push(request.clone());
+        }
+    }
+    keys
+}
+
+impl LockListing {
+    fn into_most_interesting(mut self, limit: usize) -> Self {
+        let interest = |lock: &ListedLock| {
+            let held = lock.held.iter().map(|held| (held.in_flight > 0, held.since)).max();
+            std::cmp::Reverse((lock.line.first().map(|first| first.since), held))
+        };
+        self.locks.sort_by_key(interest);
+        self.more = self.locks.len() > limit;
+        self.locks.truncate(limit);
+        self
+    }
+
+    fn add(
+        &mut self,
+        key: &ResourceKey,
+        slot: Option<&KeySlot>,
+        requests: &[Arc<StrictEntry>],
+        select: ListFilter<'_>,
+        now: BootInstant,
+    ) {
+        let lock = ListedLock::new(key.clone(), slot, requests, now);
+        self.held += usize::from(!lock.held.is_empty());
+        self.waiting += lock.waiting;
+        self.wanted += usize::from(lock.waiting > 0);
+        let shown =
+            select.after.is_none_or(|after| lock.key > *after) && (!select.wanted || lock.waiting > 0);
+        if shown && self.locks.len() < select.limit {
+            self.locks.push(lock);
+        } else {
+            self.more |= shown;
+        }
+    }
+}
+
+impl ListedLock {
+    fn new(
+        key: ResourceKey,
+        slot: Option<&KeySlot>,
+        requests: &[Arc<StrictEntry>],
+        now: BootInstant,
+    ) -> Self {
+        let mut lock = Self { key, held: Vec::new(), line: Vec::new(), waiting: 0, why: None, rest: None };
+        let mut elsewhere = false;
+        if let Some(slot) = slot {
+            slot.inspect(|looked| lock.add_cached(looked, now, &mut elsewhere));
+        }
+        for request in requests {
+            lock.add_strict(request, now, &mut elsewhere);
+        }
+        lock.line.sort_by_key(|waiter| std::cmp::Reverse(waiter.since));
+        lock.line.truncate(MAX_WAITERS);
+        lock.why = (lock.waiting > 0).then(|| {
+            if lock.held.iter().any(|held| held.in_flight > 0) {
+                WaitReason::HeldHere
+            } else if !lock.held.is_empty() {
+                WaitReason::HandingOver
+            } else if lock.rest.is_some() {
+                WaitReason::Delay
+            } else if elsewhere {
+                WaitReason::HeldElsewhere
+            } else {
+                WaitReason::Asking
+            }
+        });
+        lock
+    }
+
+    fn add_cached(&mut self, looked: SlotSnapshot<'_>, now: BootInstant, elsewhere: &mut bool) {
+        self.waiting += looked.waiting.len();
+        self.line.extend(looked.waiting.take(MAX_WAITERS).map(|(mode, since, route)| WaiterInfo {
+            route: route.clone(),
+            mode,
+            since: now.since(since),
+        }));
+        *elsewhere |= looked.elsewhere;
+        self.rest = self.rest.max(looked.rest);
+        if let Some(HeldLockView { credentials, mode, granted, in_flight, dispatched, contended, closed }) =
+            looked.held
+        {
+            self.held.push(HeldLockInfo {
+                route: looked.route.cloned(),
+                token: token(credentials, dispatched),
+                keeping: NodeLifetime::Cached,
+                since: now.since(granted),
+                proven: credentials.validity.is_valid_at(now),
+                nodes: credentials.nodes.clone(),
+                ending: closed,
+                mode,
+                in_flight,
+                contended,
+            });
+        }
+    }
+
+    fn add_strict(&mut self, request: &StrictEntry, now: BootInstant, elsewhere: &mut bool) {
+        let Some((grant, since)) = request.granted.get() else {
+            self.waiting += 1;
+            *elsewhere |= request.asking.ahead.is_blocked();
+            self.rest = self.rest.max(request.asking.ahead.remaining_delay(now));
+            let since = now.since(request.asking.asked);
+            return self.line.push(WaiterInfo { route: request.route.clone(), mode: request.mode, since });
+        };
+        self.held.push(HeldLockInfo {
+            route: Some(request.route.clone()),
+            mode: request.mode,
+            token: token(grant, request.last_dispatch()),
+            keeping: NodeLifetime::Strict,
+            since: now.since(*since),
+            in_flight: 1,
+            contended: false,
+            proven: grant.validity.is_valid_at(now),
+            ending: false,
+            nodes: grant.nodes.clone(),
+        });
+    }
+}
+
+/// A tenure that has not dispatched anything is known by the token of its first dispatch.
+fn token(grant: &Grant, dispatched: u32) -> Option<Token> {
+    Token::new(grant.epoch, grant.sequence, dispatched.max(1)).ok()
+}

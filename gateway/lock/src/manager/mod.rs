@@ -1,0 +1,41 @@
+//! The tenures of one process, and the requests that wait for them.
+//!
+//! A worker asks the [`lock_manager`] and gets a [`grant_guard`]. Cached keys: [`queue`] decides which request is next under the
+//! [`held_lock`] lock, [`key_slot`] shares the queue between workers, and [`key_task`] is the task of a key. Locks for one
+//! request: [`strict`] is the task, [`uncached_lock`] the worker's side; a client's lease is a [`leased_lock`].
+//! [`error`] says why there is no tenure; `other_number` asks again for a key whose number of permits has just
+//! changed. Callbacks run inside a [`call_chain`], by [`callbacks`]. [`session_worker`] does the [`session_command`] on the session's thread,
+//! [`panic_guard`] if it panics; [`tenure_end`] says why a tenure is over. [`holder_cache`] remembers which other gateway keeps a key,
+//! [`ended_sessions`] which sessions of others have ended, and `member_names` which are there.
+//! For operators: [`listing`] shows the locks of this gateway, with [`strict_registry`]; [`admin`] asks ZooKeeper.
+
+pub mod admin;
+pub mod admin_query;
+pub mod call_chain;
+pub mod callbacks;
+pub mod chores;
+pub mod ended_sessions;
+pub mod error;
+pub mod grant_guard;
+pub mod held_lock;
+pub mod holder_cache;
+pub mod key_capacity;
+pub mod key_slot;
+pub mod key_task;
+pub mod leased_lock;
+pub mod listing;
+pub mod lock_manager;
+pub mod lock_request;
+mod member_cache;
+mod orphan_cleanup;
+pub mod panic_guard;
+mod permit_count_retry;
+pub mod queue;
+pub mod session_command;
+pub mod session_worker;
+pub mod strict;
+pub mod strict_registry;
+pub mod tenure_end;
+pub mod uncached_lock;
+pub mod wait_deadline;
+pub mod wait_progress;

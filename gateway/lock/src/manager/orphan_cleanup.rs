@@ -1,0 +1,147 @@
+//! Removes parents with a grant record whose keys nobody uses any more. They are persistent nodes, so no server removes
+//! them.
+//!
+//! A plain delete would not do. Another contender may be about to hold the key, and a delete by version may hit a
+//! parent that was made anew, because versions begin again. So the key is taken like any other: we stand in line, wait
+//! for the delay in its record, and remove the parent with our own lock node. Nothing is ever sent under that lock.
+
+use std::{future::pending, rc::Rc};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockSite, Mode},
+};
+use futures_util::future::join_all;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::panic_guard::catch_panic;
+use crate::{
+    recipe::{
+        attempt::Attempt,
+        grant::{AttemptObserver, LockAttemptError},
+        grant_record::GrantRecord,
+        lock_node::REFUSED_PAUSE,
+    },
+    session::{
+        active_session::{ActiveSession, CurrentSession},
+        client::{ZkClient, ZkError},
+    },
+};
+
+/// The most parents, and the most folders of parents, that are read in one round.
+const BATCH: usize = 64;
+const FOLDERS: usize = 8;
+
+/// Where the last round ended: a folder, and a name in it.
+#[derive(Debug, Default)]
+struct ScanCursor {
+    folder: String,
+    name: String,
+}
+
+/// Does one round in each session timeout, until `stop`.
+pub(super) async fn remove_orphans<L: ZkClient>(current: Rc<CurrentSession<L>>, stop: CancellationToken) {
+    let mut position = ScanCursor::default();
+    loop {
+        let rest = current.session().map_or(REFUSED_PAUSE, |live| live.heartbeat_schedule().timeout);
+        tokio::select! {
+            () = sleep(rest) => {}
+            () = stop.cancelled() => return,
+        }
+        let Some(live) = current.session() else { continue };
+        if let Some(Err(fault)) = catch_panic(scan_round(&live, &mut position)).await {
+            debug!(%fault, "records that nobody asks for not looked at");
+        }
+    }
+}
+
+async fn scan_round<L: ZkClient>(
+    live: &Rc<ActiveSession<L>>,
+    position: &mut ScanCursor,
+) -> Result<(), ZkError> {
+    let locks = live.paths.locks();
+    let mut folders = children(live, &locks).await?;
+    folders.sort_unstable();
+    let mut room = BATCH;
+    for _ in 0..FOLDERS.min(folders.len()) {
+        let next = folders.partition_point(|folder| *folder < position.folder);
+        let folder = folders.get(next).or(folders.first()).expect("there is one").clone();
+        if folder != position.folder {
+            *position = ScanCursor { folder: folder.clone(), name: String::new() };
+        }
+        let mut names = children(live, &format!("{locks}/{folder}")).await?;
+        names.sort_unstable();
+        names.retain(|name| *name > position.name);
+        let here = names.len().min(room);
+        take_orphans(live, &format!("{locks}/{folder}"), &names[..here]).await;
+        room -= here;
+        match names.get(here..) {
+            Some([_, ..]) => {
+                position.name = names.swap_remove(here - 1);
+                return Ok(());
+            }
+            // The next round begins after this folder.
+            _ => position.folder.push('\u{7f}'),
+        }
+        if room == 0 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Vec<String>, ZkError> {
+    match live.client.children(path).await {
+        Err(ZkError::NoNode) => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+/// Takes the keys of all parents with a record and without children. All at once, because each may have to wait for a
+/// delay.
+async fn take_orphans<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
+    let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
+    let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
+    let left = names.iter().zip(read).filter_map(|(name, read)| {
+        let (data, seen) = read.ok()?;
+        let record = GrantRecord::parse(&data).ok()??;
+        let key = ResourceKey::from_segment(name)?;
+        (seen.children == 0).then(|| remove_orphan(live, key, record))
+    });
+    join_all(left.collect::<Vec<_>>()).await;
+}
+
+async fn remove_orphan<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, record: GrantRecord) {
+    let Ok(attempt) = Attempt::begin(live, &key, &LockSite::Native, Mode::Exclusive).await else { return };
+    let attempt = attempt.without_requests();
+    let taken = catch_panic(attempt.acquire(&mut NoWaiter)).await;
+    let granted = matches!(taken, Some(Ok(_)));
+    if granted {
+        attempt.mark_all_known();
+        debug!(epoch = record.epoch, held = record.is_held(), "record that nobody asked for taken");
+    }
+    while catch_panic(attempt.clear()).await.is_none() {
+        sleep(REFUSED_PAUSE).await;
+    }
+    live.metrics.delays.record_leftover(granted);
+}
+
+/// A caller that leaves as soon as another contender is before it. Contenders behind it lose nothing: its delay began
+/// earlier than theirs would.
+struct NoWaiter;
+
+impl AttemptObserver for NoWaiter {
+    fn is_closed(&self) -> bool {
+        false
+    }
+
+    async fn closed(&mut self) {
+        pending().await
+    }
+
+    fn on_waiting(&mut self) -> Result<(), LockAttemptError> {
+        Err(LockAttemptError::CallerGone)
+    }
+}

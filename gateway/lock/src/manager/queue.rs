@@ -1,0 +1,353 @@
+//! The queue of one key in one gateway: the requests that wait for it here, and its tenure. Pure: no clock of its own,
+//! no task, no ZooKeeper.
+//!
+//! A tenure outlives a request. The next local request is started under it with the next G and without a message to
+//! ZooKeeper. Others must not starve: as soon as a contender waits that cannot hold beside us, the rest of the tenure
+//! is bounded.
+
+use std::{collections::VecDeque, time::Duration};
+
+use fencegate_policies::plan::{CachedHold, Mode};
+use fencegate_process::clock::BootInstant;
+
+use super::{
+    call_chain::CallbackError,
+    held_lock::{GRACE, HeldLock, HeldLockView},
+    tenure_end::{EndCause, TenureEnd},
+};
+
+/// The requests and the tenure of one key. `W` is the way to answer a waiting request, `C` the credentials of the
+/// tenure that dispatches need.
+#[derive(Debug)]
+pub struct Queue<W, C> {
+    waiting: VecDeque<QueuedRequest<W>>,
+    tenure: Option<HeldLock<C>>,
+    /// Whether a task of the session's thread works for this key.
+    attended: bool,
+}
+
+#[derive(Debug)]
+struct QueuedRequest<W> {
+    mode: Mode,
+    since: BootInstant,
+    caller: W,
+}
+
+/// A request was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartedRequest<C> {
+    pub credentials: C,
+    /// G of its first dispatch.
+    pub number: u32,
+}
+
+/// The result of an arrival.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ArrivalOutcome<C> {
+    Start(StartedRequest<C>),
+    /// It waits. `attend`: a task has to be started for the key.
+    Wait {
+        attend: bool,
+    },
+    /// It would have to wait, but there is no place, or it does not wait.
+    Full,
+    Busy,
+}
+
+/// How a request waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitLimit {
+    /// In the queue, behind at most so many others.
+    QueueBehind(usize),
+    /// Only for the server's answer, not for another holder.
+    NoWait,
+}
+
+/// What the task of the key has to do with the tenure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TenureAction {
+    /// Look again when something changes, and after this long at the latest.
+    Keep(Duration),
+    /// Give it up: nothing is in flight under it.
+    End,
+}
+
+impl<W, C> Default for Queue<W, C> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), tenure: None, attended: false }
+    }
+}
+
+impl<W, C: Clone> Queue<W, C> {
+    /// A request wants the key. `proven`: is the tenure's evidence good now?
+    pub fn arrive(
+        &mut self,
+        mode: Mode,
+        patience: WaitLimit,
+        now: BootInstant,
+        proven: impl Fn(&C) -> bool,
+        caller: impl FnOnce() -> W,
+    ) -> ArrivalOutcome<C> {
+        if let Some(started) = self.start_free(mode, now, &proven) {
+            return ArrivalOutcome::Start(started);
+        }
+        match patience {
+            WaitLimit::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
+                return ArrivalOutcome::Busy;
+            }
+            WaitLimit::QueueBehind(most) if self.waiting.len() >= self.max_waiting(most) => {
+                return ArrivalOutcome::Full;
+            }
+            _ => {}
+        }
+        self.waiting.push_back(QueuedRequest { mode, since: now, caller: caller() });
+        let attend = !std::mem::replace(&mut self.attended, true);
+        ArrivalOutcome::Wait { attend }
+    }
+
+    /// How many requests may wait, if `most` may wait behind the holder. One more while there is no holder, because one
+    /// of them will hold.
+    fn max_waiting(&self, most: usize) -> usize {
+        if self.in_flight() == 0 { most.saturating_add(1) } else { most }
+    }
+
+    /// Starts a request that does not have to wait. It has to wait if any other request waits: a reader does not
+    /// overtake a waiting writer.
+    pub fn start_free(
+        &mut self,
+        mode: Mode,
+        now: BootInstant,
+        proven: impl Fn(&C) -> bool,
+    ) -> Option<StartedRequest<C>> {
+        if !self.waiting.is_empty() {
+            return None;
+        }
+        self.start(mode, now, &proven)
+    }
+
+    /// The lock was granted; nothing is in flight under it yet.
+    /// `reached`: contenders elsewhere may send their requests here instead of waiting.
+    pub fn set_grant(
+        &mut self,
+        credentials: C,
+        mode: Mode,
+        rules: CachedHold,
+        reached: bool,
+        now: BootInstant,
+    ) {
+        debug_assert!(self.tenure.is_none(), "one tenure at a time");
+        self.tenure = Some(HeldLock::new(credentials, mode, rules, reached, now));
+    }
+
+    /// Starts the first of those who wait, if it may start now. Call until `None`.
+    pub fn start_next(
+        &mut self,
+        now: BootInstant,
+        proven: impl Fn(&C) -> bool,
+    ) -> Option<(W, StartedRequest<C>)> {
+        let mode = self.waiting.front()?.mode;
+        let started = self.start(mode, now, &proven)?;
+        let first = self.waiting.pop_front()?;
+        Some((first.caller, started))
+    }
+
+    fn start(
+        &mut self,
+        mode: Mode,
+        now: BootInstant,
+        proven: &impl Fn(&C) -> bool,
+    ) -> Option<StartedRequest<C>> {
+        let tenure = self.tenure.as_mut()?;
+        let free = mode == Mode::Shared || tenure.in_flight == 0;
+        let may = tenure.mode == mode && free && !tenure.is_over(now) && proven(&tenure.credentials);
+        may.then(|| StartedRequest { number: tenure.begin(), credentials: tenure.credentials.clone() })
+    }
+
+    /// Starts a callback inside the dispatch with this number. It overtakes all that wait: they wait for its caller,
+    /// and the caller waits for it.
+    ///
+    /// # Errors
+    /// It cannot run there, now or ever.
+    pub fn call(
+        &mut self,
+        number: u32,
+        mode: Mode,
+        proven: impl Fn(&C) -> bool,
+    ) -> Result<StartedRequest<C>, CallbackError> {
+        let tenure = self.tenure.as_mut().ok_or(CallbackError::NotHeld)?;
+        if !proven(&tenure.credentials) {
+            return Err(CallbackError::Unproven);
+        }
+        let number = tenure.call(number, mode)?;
+        Ok(StartedRequest { number, credentials: tenure.credentials.clone() })
+    }
+
+    /// G for one more dispatch of the request in flight whose first one had the G `first`. `None`: the tenure is closed.
+    pub fn next_number(&mut self, first: u32) -> Option<u32> {
+        self.tenure.as_mut()?.next_dispatch(first)
+    }
+
+    /// The request in flight whose first dispatch had the G `first` is over.
+    pub fn finish(&mut self, first: u32, now: BootInstant) {
+        let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
+        tenure.finish(first, now);
+    }
+
+    /// From now on nothing is started under the tenure. If it is closed twice, the first cause counts.
+    pub fn close(&mut self, cause: EndCause) {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.closed.get_or_insert(cause);
+        }
+    }
+
+    /// The outcome of a request is unknown, and will stay so.
+    pub fn mark_unknown(&mut self) {
+        self.close(EndCause::Retired);
+        if let Some(tenure) = &mut self.tenure {
+            tenure.known = false;
+        }
+    }
+
+    /// Closes the tenure if nothing uses it. True if it is closed.
+    pub fn evict(&mut self) -> bool {
+        let idle = self.waiting.is_empty() && self.idle_since().is_some();
+        if idle {
+            self.close(EndCause::Evicted);
+        }
+        idle
+    }
+
+    /// A contender elsewhere really waits, and is not there only to learn who holds.
+    pub fn end_grace(&mut self) {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.grace = Duration::ZERO;
+        }
+    }
+
+    /// A contender elsewhere waits that cannot hold beside us.
+    pub fn mark_contended(&mut self, now: BootInstant) {
+        if let Some(tenure) = &mut self.tenure
+            && tenure.contended.is_none()
+        {
+            tenure.contended = Some((now, tenure.dispatched));
+        }
+    }
+
+    /// No contender waits elsewhere any more: it has gone, or sends its requests here.
+    pub fn clear_contended(&mut self) {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.contended = None;
+        }
+    }
+
+    /// What to do about the tenure, if there is one.
+    pub fn next_action(&mut self, now: BootInstant) -> TenureAction {
+        let waits_for_other = self
+            .tenure
+            .as_ref()
+            .is_some_and(|tenure| self.waiting.front().is_some_and(|first| first.mode != tenure.mode));
+        if waits_for_other {
+            // A local request of the other mode counts like a contender elsewhere.
+            self.mark_contended(now);
+        }
+        let Some(tenure) = &self.tenure else { return TenureAction::End };
+        if tenure.in_flight > 0 {
+            return TenureAction::Keep(tenure.rules.linger.max(MIN_CHECK_INTERVAL));
+        }
+        let unwanted = self.waiting.is_empty() && tenure.is_wanted_elsewhere(now);
+        if tenure.is_over(now) || waits_for_other || unwanted {
+            return TenureAction::End;
+        }
+        let idle = now.since(tenure.idle_since);
+        if !self.waiting.is_empty() {
+            // Only the proof is missing, so look again soon.
+            return TenureAction::Keep(MIN_CHECK_INTERVAL);
+        }
+        match tenure.rules.linger.checked_sub(idle) {
+            Some(rest) if !rest.is_zero() && tenure.contended.is_some() => {
+                TenureAction::Keep(rest.min(GRACE))
+            }
+            Some(rest) if !rest.is_zero() => TenureAction::Keep(rest.max(MIN_CHECK_INTERVAL)),
+            _ => TenureAction::End,
+        }
+    }
+
+    /// Whether the task of the key has to look now, and not at its next time.
+    pub fn is_urgent(&self, now: BootInstant) -> bool {
+        self.tenure.as_ref().is_some_and(|tenure| {
+            let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
+            tenure.in_flight == 0 && (other || tenure.is_over(now) || tenure.contended.is_some())
+        })
+    }
+
+    /// Takes the tenure out, so that requests wait from now on. Says why it ended, if there was one.
+    pub fn take(&mut self, now: BootInstant) -> Option<TenureEnd> {
+        debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
+        let tenure = self.tenure.take()?;
+        Some(TenureEnd { cause: tenure.cause(now), dispatches: tenure.dispatched, known: tenure.known })
+    }
+
+    /// Takes out the requests whose callers have gone. True if any is left.
+    pub fn remove_gone(&mut self, gone: impl Fn(&W) -> bool) -> bool {
+        self.waiting.retain(|waiting| !gone(&waiting.caller));
+        !self.waiting.is_empty()
+    }
+
+    /// Takes out the requests for which `leaves` is true.
+    pub fn dismiss(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
+        let (leaving, staying) = self.waiting.drain(..).partition(|waiting| leaves(&waiting.caller));
+        self.waiting = staying;
+        VecDeque::into_iter(leaving).map(|waiting| waiting.caller).collect()
+    }
+
+    /// The mode and the answer of the first waiting request.
+    pub fn head(&self) -> Option<(Mode, &W)> {
+        self.waiting.front().map(|first| (first.mode, &first.caller))
+    }
+
+    /// Somebody works for the key.
+    pub fn is_attended(&self) -> bool {
+        self.attended
+    }
+
+    /// Whether nobody waits and nothing is held. Then the key can be forgotten, and its task may end.
+    pub fn try_detach(&mut self) -> bool {
+        let done = self.waiting.is_empty() && self.tenure.is_none();
+        if done {
+            self.attended = false;
+        }
+        done
+    }
+
+    pub fn in_flight(&self) -> u32 {
+        self.tenure.as_ref().map_or(0, |tenure| tenure.in_flight)
+    }
+
+    pub fn waiting_count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn credentials(&self) -> Option<&C> {
+        self.tenure.as_ref().map(|tenure| &tenure.credentials)
+    }
+
+    /// `None` while something is in flight or nothing is held.
+    pub fn idle_since(&self) -> Option<BootInstant> {
+        self.tenure.as_ref().filter(|tenure| tenure.in_flight == 0).map(|tenure| tenure.idle_since)
+    }
+
+    /// The waiting requests in their order: mode, arrival, and answer.
+    pub fn waiting_requests(&self) -> impl ExactSizeIterator<Item = (Mode, BootInstant, &W)> {
+        self.waiting.iter().map(|waiting| (waiting.mode, waiting.since, &waiting.caller))
+    }
+
+    pub fn held_lock(&self) -> Option<HeldLockView<'_, C>> {
+        self.tenure.as_ref().map(HeldLock::view)
+    }
+}
+
+/// The keeper of a tenure does not look more often than this unless told to.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! The session's side of the keeper: serves the requests of workers to one session, on the session's thread.
+
+use std::{rc::Rc, sync::Arc};
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    admin::handlers::{self},
+    chores,
+    key_task::run_key_task,
+    orphan_cleanup,
+    session_command::SessionCommand,
+    strict,
+};
+use crate::error::GrantError;
+use crate::manager::{admin::handlers::QueryLimiter, key_slot::table::KeyTable};
+use crate::{
+    idempotency::{index::OperationIndex, shard_counts::ShardCounts, write_ahead},
+    session::{
+        active_session::{CurrentSession, SessionState},
+        client::ZkConnector,
+        settings::SessionSettings,
+        supervisor::supervise,
+    },
+};
+
+/// The desk of one session.
+pub struct SessionWorker {
+    work: mpsc::UnboundedReceiver<SessionCommand>,
+    view: watch::Sender<SessionState>,
+    table: Arc<KeyTable>,
+    /// What the process knows of operations, shared by all sessions.
+    census: Arc<OperationIndex>,
+}
+
+impl SessionWorker {
+    pub(super) fn new(
+        work: mpsc::UnboundedReceiver<SessionCommand>,
+        view: watch::Sender<SessionState>,
+        table: Arc<KeyTable>,
+        census: Arc<OperationIndex>,
+    ) -> Self {
+        Self { work, view, table, census }
+    }
+
+    /// Serves and keeps the session until `stop`; then closes the session, and all nodes go with it. Call it on a current-thread runtime inside a `LocalSet`.
+    pub async fn run<C: ZkConnector>(
+        self,
+        connect: C,
+        settings: Rc<SessionSettings>,
+        stop: CancellationToken,
+    ) {
+        let Self { mut work, view, table, census } = self;
+        let current = Rc::new(CurrentSession::default());
+        let (shelves, turns) = (Rc::new(ShardCounts::default()), QueryLimiter::default());
+        let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
+        // The tasks of nodes that belong to one request or one client.
+        let alone = TaskTracker::new();
+        let chores = chores::session_chores(settings.clone(), census.clone(), table.ended_sessions.clone());
+        drop(tasks.spawn_local(orphan_cleanup::remove_orphans(current.clone(), stop.clone())));
+        let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
+        let serving = async {
+            while let Some(asked) =
+                tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
+            {
+                match (asked, current.session()) {
+                    (SessionCommand::AcquireStrict(request), Some(live)) => {
+                        let served = alone.track_future(strict::serve(live, request));
+                        drop(tasks.spawn_local(served));
+                    }
+                    (SessionCommand::AcquireStrict(request), None) => {
+                        drop(request.caller.send(Err(GrantError::Lost)))
+                    }
+                    (SessionCommand::AdmitOperation(admission), _) => {
+                        let (current, shelves, census) = (current.clone(), shelves.clone(), census.clone());
+                        drop(tasks.spawn_local(write_ahead::serve(current, shelves, census, *admission)));
+                    }
+                    (SessionCommand::Query(question), _) => {
+                        drop(tasks.spawn_local(handlers::answer_query(
+                            current.clone(),
+                            turns.clone(),
+                            question,
+                        )));
+                    }
+                    (SessionCommand::ServeKey(slot), _) => {
+                        drop(tasks.spawn_local(run_key_task(slot, table.clone(), current.clone())));
+                    }
+                }
+            }
+            match current.session() {
+                // No request or lease is left. Idle keys may be many, so their nodes go with the session, in one
+                // transaction.
+                Some(live) if alone.is_empty() => live.registry.prepare_close(),
+                // A client holds a lease, so the session is not closed. The idle keys are given up one by one, or they
+                // would wait for its timeout.
+                Some(live) => live.registry.evict_idle(),
+                None => {}
+            }
+            tasks.close();
+            // A session cannot be closed while a task still uses it.
+            tokio::time::timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await.ok();
+            close.cancel();
+        };
+        tokio::join!(session, serving);
+    }
+}
+
+/// How long the tasks of the keys may take to end after everything else has stopped.
+const SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);

@@ -1,0 +1,260 @@
+//! A lock for one request only: one key held `strict`, or a set of keys. Its nodes live as long as the request.
+
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{ForeignLayout, LockSite, Mode},
+};
+use fencegate_process::clock::{BootInstant, SharedClock};
+use futures_util::future::join_all;
+use tokio::{sync::oneshot, time::sleep};
+use tracing::{debug, warn};
+
+use super::{
+    panic_guard::{FAILED, catch_panic},
+    tenure_end::EndCause,
+    wait_progress::WaitProgress,
+};
+use crate::manager::key_capacity::CapacityGuard;
+use crate::session::{active_session::ActiveSession, client::ZkClient, lock_validity::LockValidity};
+use crate::{
+    error::GrantError,
+    recipe::{
+        attempt::Attempt,
+        exclusive_node::ExclusiveNode,
+        grant::{AttemptObserver, Grant, LockAttemptError},
+        lock_node::REFUSED_PAUSE,
+        semaphore::SemaphoreAttempt,
+        set::SetAttempt,
+    },
+};
+
+/// A request for the lock of one key or of several at once.
+pub struct StrictRequest {
+    /// Sorted, without doubles, at least one.
+    pub keys: Vec<(ResourceKey, LockSite)>,
+    pub mode: Mode,
+    /// False: take the lock only if nobody holds it.
+    pub waits: bool,
+    pub delay: Option<Duration>,
+    pub caller: oneshot::Sender<Result<StrictGrant, GrantError>>,
+    pub ahead: Arc<WaitProgress>,
+    /// Kept until no node is left, even if the caller goes early, so that the places bound the lock nodes as well.
+    pub places: Arc<[CapacityGuard]>,
+}
+
+/// A granted lock. Its nodes are removed when `over` is sent or dropped; the value says whether all outcomes are known.
+#[derive(Debug)]
+pub struct StrictGrant {
+    pub grant: Grant,
+    pub over: oneshot::Sender<bool>,
+}
+
+/// Gets the lock, and keeps it until `over` is sent. Returns when no node is left, or the session is over.
+pub async fn serve<L: ZkClient>(live: Rc<ActiveSession<L>>, request: StrictRequest) {
+    let StrictRequest { keys, mode, waits, delay, caller, ahead, places } = request;
+    let mut caller = StrictWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
+    let begun = match keys.as_slice() {
+        keys if keys.iter().any(|(_, site)| site.permits().is_some()) => {
+            begin_semaphore(&live, keys, mode, delay).await.map(StrictNodes::Permit)
+        }
+        [(key, LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path })] => {
+            ExclusiveNode::begin(&live, key, path).await.map(StrictNodes::ExclusiveNode)
+        }
+        [(key, site)] => {
+            Attempt::begin(&live, key, site, mode).await.map(|one| StrictNodes::Single(one.with_delay(delay)))
+        }
+        keys => SetAttempt::begin(&live, keys, mode).await.map(|set| StrictNodes::Set(set.with_delay(delay))),
+    };
+    let nodes = match begun {
+        Ok(nodes) => nodes,
+        Err(why) => return drop(caller.reply(Err(why))),
+    };
+    let asked = live.clock.now();
+    match catch_panic(nodes.acquire(&mut caller)).await {
+        Some(Ok(grant)) => {
+            live.metrics.record_grant(live.clock.now().since(asked));
+            let (over, ended) = oneshot::channel();
+            let evidence = grant.validity.clone();
+            if caller.reply(Ok(StrictGrant { grant, over })).is_ok() {
+                live.metrics.record_tenure_end(nodes.hold(&live, &evidence, ended).await);
+            } else {
+                // The grant came back unused, so nothing was sent under it.
+                nodes.mark_all_known();
+            }
+        }
+        Some(Err(LockAttemptError::CallerGone)) => debug!("caller gone while waiting for its lock"),
+        Some(Err(LockAttemptError::NotGranted(why))) => drop(caller.reply(Err(why))),
+        None => drop(caller.reply(Err(GrantError::Service(FAILED.into())))),
+    }
+    while catch_panic(nodes.clear()).await.is_none() {
+        sleep(REFUSED_PAUSE).await;
+    }
+    drop(places);
+}
+
+/// An attempt at a permit of one key.
+async fn begin_semaphore<L: ZkClient>(
+    live: &Rc<ActiveSession<L>>,
+    keys: &[(ResourceKey, LockSite)],
+    mode: Mode,
+    delay: Option<Duration>,
+) -> Result<SemaphoreAttempt<L>, GrantError> {
+    match (keys, mode, delay) {
+        ([(key, LockSite::Semaphore { permits })], Mode::Exclusive, None) => {
+            SemaphoreAttempt::begin(live, key, *permits).await
+        }
+        // No policy can ask for this.
+        _ => Err(GrantError::Service("permits are exclusive, of one key alone, and without a delay".into())),
+    }
+}
+
+enum StrictNodes<L: ZkClient> {
+    Single(Attempt<L>),
+    Permit(SemaphoreAttempt<L>),
+    Set(SetAttempt<L>),
+    ExclusiveNode(ExclusiveNode<L>),
+}
+
+impl<L: ZkClient> StrictNodes<L> {
+    async fn acquire(&self, caller: &mut StrictWaiter) -> Result<Grant, LockAttemptError> {
+        match self {
+            Self::Single(attempt) => attempt.acquire(caller).await,
+            Self::Set(attempt) => attempt.acquire(caller).await,
+            Self::ExclusiveNode(attempt) => attempt.acquire(caller).await,
+            Self::Permit(attempt) => attempt.acquire(caller).await,
+        }
+    }
+
+    /// All requests that were sent under the nodes are over.
+    fn mark_all_known(&self) {
+        match self {
+            Self::Single(attempt) => attempt.mark_all_known(),
+            Self::Set(attempt) => attempt.mark_all_known(),
+            // These locks keep no grant record.
+            Self::ExclusiveNode(_) | Self::Permit(_) => {}
+        }
+    }
+
+    async fn clear(&self) {
+        match self {
+            Self::Single(attempt) => attempt.clear().await,
+            Self::Set(attempt) => attempt.clear().await,
+            Self::ExclusiveNode(attempt) => attempt.clear().await,
+            Self::Permit(attempt) => attempt.clear().await,
+        }
+    }
+
+    /// Waits until the holder has `ended`, and returns the cause. It goes on after the end of the session and after a
+    /// panic: while the holder works, the session must not be closed, because that would hand the key on.
+    async fn hold(
+        &self,
+        live: &ActiveSession<L>,
+        evidence: &LockValidity,
+        ended: oneshot::Receiver<bool>,
+    ) -> EndCause {
+        let taken = Cell::new(false);
+        let gone = |path: &str| {
+            warn!(path = live.paths.display_path(path), "lock node removed by somebody else");
+            taken.set(true);
+            evidence.revoke();
+        };
+        let watching = async {
+            loop {
+                match catch_panic(self.watch_own_nodes(&gone)).await {
+                    Some(never) => match never {},
+                    None => sleep(REFUSED_PAUSE).await,
+                }
+            }
+        };
+        let known = tokio::select! {
+            known = ended => known.unwrap_or(false),
+            () = watching => unreachable!("it watches for as long as it is polled"),
+        };
+        if known {
+            self.mark_all_known();
+        }
+        match known {
+            _ if taken.get() => EndCause::TakenAway,
+            _ if live.ended.is_cancelled() => EndCause::Session,
+            true => EndCause::Request,
+            false => EndCause::Retired,
+        }
+    }
+
+    /// Tells when a stranger has removed a node of ours. Most requests are over before the first watch is set.
+    async fn watch_own_nodes(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
+        sleep(WATCH_AFTER).await;
+        let candidates = match self {
+            Self::Single(attempt) => std::slice::from_ref(&attempt.candidate),
+            Self::Set(attempt) => attempt.candidates(),
+            Self::ExclusiveNode(attempt) => {
+                attempt.watch_own_node(gone).await;
+                return std::future::pending().await;
+            }
+            Self::Permit(attempt) => {
+                attempt.watch_own_nodes(gone).await;
+                return std::future::pending().await;
+            }
+        };
+        // All nodes of a set have one session, so a single missing node was removed by a stranger.
+        join_all(candidates.iter().map(|candidate| candidate.watch_own_node(gone))).await;
+        std::future::pending().await
+    }
+}
+
+/// A tenure that lasts longer watches its own node, because everybody who may write the parent can delete it.
+const WATCH_AFTER: Duration = Duration::from_millis(50);
+
+/// One request, waiting.
+struct StrictWaiter {
+    /// `None` once it was answered.
+    answer: Option<oneshot::Sender<Result<StrictGrant, GrantError>>>,
+    waits: bool,
+    ahead: Arc<WaitProgress>,
+    clock: SharedClock,
+}
+
+impl StrictWaiter {
+    /// Sends the answer; an error returns it, if the caller has gone.
+    fn reply(
+        &mut self,
+        told: Result<StrictGrant, GrantError>,
+    ) -> Result<(), Result<StrictGrant, GrantError>> {
+        match self.answer.take() {
+            Some(answer) => answer.send(told),
+            None => Err(told),
+        }
+    }
+}
+
+impl AttemptObserver for StrictWaiter {
+    fn is_closed(&self) -> bool {
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    async fn closed(&mut self) {
+        if let Some(answer) = &mut self.answer {
+            answer.closed().await;
+        }
+    }
+
+    fn on_waiting(&mut self) -> Result<(), LockAttemptError> {
+        self.ahead.set_held();
+        if self.waits { Ok(()) } else { Err(GrantError::Locked.into()) }
+    }
+
+    fn on_position(&mut self, nodes: usize) {
+        self.ahead.set_nodes_ahead(nodes);
+    }
+
+    fn on_delay(&mut self, until: BootInstant) {
+        self.ahead.set_delay(until);
+        if !self.waits {
+            let rest = until.since(self.clock.now());
+            // The attempt goes on without its caller.
+            drop(self.reply(Err(GrantError::Delayed(rest))));
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A list of the requests that wait for or hold lock nodes of their own, for operators and for callbacks.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::BootInstant;
+
+use crate::manager::{grant_guard::SharedLock, lock_request::LockRequest, wait_progress::WaitProgress};
+use crate::recipe::grant::Grant;
+
+/// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
+#[derive(Debug, Default)]
+pub struct StrictRegistry(Mutex<StrictEntries>);
+
+#[derive(Debug, Default)]
+struct StrictEntries {
+    all: BTreeMap<u64, Arc<StrictEntry>>,
+    next: u64,
+}
+
+/// One request of the list.
+#[derive(Debug)]
+pub(super) struct StrictEntry {
+    pub(super) keys: Vec<ResourceKey>,
+    pub(super) mode: Mode,
+    pub(super) route: Arc<str>,
+    pub(super) asking: WaitInfo,
+    pub(super) granted: OnceLock<(Grant, BootInstant)>,
+    /// The lock that it holds, for as long as a part of it is in flight.
+    lock: OnceLock<Weak<dyn SharedLock>>,
+    /// G of the last dispatch.
+    number: AtomicU32,
+}
+
+/// When it began to wait, and what it waits for.
+#[derive(Debug)]
+pub(super) struct WaitInfo {
+    pub(super) asked: BootInstant,
+    pub(super) ahead: Arc<WaitProgress>,
+}
+
+/// G of the first dispatch under a node.
+pub(super) const FIRST: u32 = 1;
+
+/// The entry of one request, until this is dropped.
+#[derive(Debug)]
+pub struct StrictEntryGuard {
+    roll: Arc<StrictRegistry>,
+    number: u64,
+    request: Arc<StrictEntry>,
+}
+
+impl StrictRegistry {
+    pub(super) fn register(self: &Arc<Self>, wish: LockRequest<'_>, asking: WaitInfo) -> StrictEntryGuard {
+        let request = Arc::new(StrictEntry {
+            keys: wish.keys.to_vec(),
+            mode: wish.mode,
+            route: wish.route.clone(),
+            asking,
+            granted: OnceLock::new(),
+            lock: OnceLock::new(),
+            number: AtomicU32::new(FIRST),
+        });
+        let mut requests = self.lock_entries();
+        let number = requests.next;
+        requests.next += 1;
+        requests.all.insert(number, request.clone());
+        StrictEntryGuard { roll: self.clone(), number, request }
+    }
+
+    /// All requests, the oldest first.
+    pub(super) fn entries(&self) -> Vec<Arc<StrictEntry>> {
+        self.lock_entries().all.values().cloned().collect()
+    }
+
+    /// The lock that holds exactly these keys with this token, of any dispatch.
+    pub(super) fn find_lock(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn SharedLock>> {
+        let holds = |request: &&Arc<StrictEntry>| {
+            let granted = request.granted.get();
+            let same = |(grant, _): &(Grant, BootInstant)| {
+                (grant.epoch, grant.sequence) == (token.number(), token.sequence())
+            };
+            granted.is_some_and(same) && request.keys == keys
+        };
+        self.lock_entries().all.values().find(holds)?.lock.get()?.upgrade()
+    }
+
+    fn lock_entries(&self) -> MutexGuard<'_, StrictEntries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StrictEntry {
+    /// G of the last dispatch.
+    pub(super) fn last_dispatch(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+}
+
+impl StrictEntryGuard {
+    pub(super) fn set_granted(&self, grant: &Grant, now: BootInstant) {
+        self.request.granted.get_or_init(|| (grant.clone(), now));
+    }
+
+    /// Sets the lock, by which the request can be found from now on.
+    pub(super) fn set_lock(&self, lock: Weak<dyn SharedLock>) {
+        self.request.lock.get_or_init(|| lock);
+    }
+
+    /// G for one more dispatch; `None`: its numbers are used up.
+    pub(super) fn next_number(&self) -> Option<u32> {
+        let next = |number: u32| number.checked_add(1);
+        let before = self.request.number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        before.ok().and_then(next)
+    }
+}
+
+impl Drop for StrictEntryGuard {
+    fn drop(&mut self) {
+        self.roll.lock_entries().all.remove(&self.number);
+    }
+}

@@ -1,0 +1,277 @@
+//! The worker's side of lock nodes that are not cached: those of one request with its callbacks, or of a lease with the
+//! requests under it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_process::clock::SharedClock;
+use tokio::sync::{Notify, oneshot};
+
+use super::{
+    call_chain::{CallChains, CallbackError},
+    grant_guard::{GrantGuard, SharedLock},
+    key_capacity::HolderKind,
+    strict_registry::{FIRST, StrictEntryGuard},
+};
+use crate::recipe::grant::Grant;
+
+/// The lock of one request or lease, held until all its parts are over.
+#[derive(Debug)]
+pub(super) struct UncachedLock {
+    grant: Grant,
+    mode: Mode,
+    entry_guard: StrictEntryGuard,
+    clock: SharedClock,
+    of: HolderKind,
+    state: Mutex<State>,
+    /// Notified whenever a part of it is over. At most one task waits for this: the next request under a lease.
+    pub(super) stirred: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    chains: CallChains,
+    /// The client's lease is over, so nothing more is started under it.
+    closed: bool,
+    /// An outcome is unknown, so nothing more is started under it.
+    retired: bool,
+    /// Tells the task of the node that nothing is in flight any more, and whether all outcomes are known.
+    over: Option<oneshot::Sender<bool>>,
+}
+
+/// Hands the lock to the request that has asked for it.
+pub(super) fn begin(
+    grant: Grant,
+    (mode, of): (Mode, HolderKind),
+    over: oneshot::Sender<bool>,
+    enrolled: StrictEntryGuard,
+    clock: SharedClock,
+) -> (Arc<UncachedLock>, GrantGuard) {
+    let mut chains = CallChains::default();
+    chains.begin(FIRST);
+    let state = Mutex::new(State { chains, closed: false, retired: false, over: Some(over) });
+    let stirred = Notify::new();
+    let lock = Arc::new(UncachedLock {
+        grant: grant.clone(),
+        mode,
+        entry_guard: enrolled,
+        clock,
+        of,
+        state,
+        stirred,
+    });
+    let found: Arc<dyn SharedLock> = lock.clone();
+    lock.entry_guard.set_lock(Arc::downgrade(&found));
+    (lock, GrantGuard::for_request(grant, FIRST, found))
+}
+
+impl UncachedLock {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A poisoned lock does no harm: no panic can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a request under a lease. Exclusive ones run one after another: [`CallbackError::NotInnermost`] says that one
+    /// runs now.
+    pub(super) fn start_request(self: &Arc<Self>, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+        let mut state = self.state();
+        if state.retired || state.closed {
+            return Err(CallbackError::Closed);
+        }
+        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+            return Err(CallbackError::Upgrade);
+        }
+        if !self.grant.validity.is_valid_at(self.clock.now()) {
+            return Err(CallbackError::Unproven);
+        }
+        if self.mode == Mode::Exclusive && !state.chains.is_only(FIRST) {
+            return Err(CallbackError::NotInnermost);
+        }
+        let first = self.entry_guard.next_number().ok_or(CallbackError::Closed)?;
+        state.chains.begin(first);
+        drop(state);
+        Ok((GrantGuard::for_request(self.grant.clone(), first, self.clone()), self.mode))
+    }
+
+    /// From now on nothing is started under it, or sent for the first time.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+        self.stirred.notify_one();
+    }
+
+    /// Requests at work under it, without the lease's own part.
+    pub(super) fn active_requests(&self) -> usize {
+        self.state().chains.count_except(FIRST)
+    }
+
+    /// Whether an unknown outcome keeps it from starting anything more.
+    pub(super) fn is_retired(&self) -> bool {
+        self.state().retired
+    }
+}
+
+impl SharedLock for UncachedLock {
+    fn can_start(&self) -> bool {
+        let state = self.state();
+        !state.retired && !state.closed
+    }
+
+    fn next_number(&self, first: u32) -> Option<u32> {
+        let mut state = self.state();
+        let number = self.entry_guard.next_number().filter(|_| !state.retired)?;
+        state.chains.record_dispatch(first, number);
+        Some(number)
+    }
+
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+        let mut state = self.state();
+        if state.retired {
+            return Err(CallbackError::Closed);
+        }
+        if !self.grant.validity.is_valid_at(self.clock.now()) {
+            return Err(CallbackError::Unproven);
+        }
+        let caller = state.chains.caller(from.dispatch())?;
+        if (caller, self.of) == (FIRST, HolderKind::Client) {
+            // The token of a lease itself belongs to no dispatch, so nothing can be called back with it.
+            return Err(CallbackError::NotInFlight);
+        }
+        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+            return Err(CallbackError::Upgrade);
+        }
+        let first = self.entry_guard.next_number().ok_or(CallbackError::Closed)?;
+        state.chains.call(caller, first);
+        drop(state);
+        let (grant, held) = (self.grant.clone(), self.mode);
+        Ok((GrantGuard::for_request(grant, first, self), held))
+    }
+
+    fn retire(&self) {
+        self.state().retired = true;
+        self.stirred.notify_one();
+    }
+
+    fn finish(self: Arc<Self>, first: u32, known: bool) {
+        let mut state = self.state();
+        state.retired |= !known;
+        state.chains.end(first);
+        // The parts end in any order; the node goes with the last one.
+        if state.chains.is_empty()
+            && let Some(over) = state.over.take()
+        {
+            // This fails only after the session's thread has ended.
+            over.send(!state.retired).ok();
+        }
+        drop(state);
+        self.stirred.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fencegate_policies::{key::KeyTemplate, plan::Hold};
+    use fencegate_process::clock::{BootInstant, ManualClock};
+
+    use super::*;
+    use crate::{
+        manager::{
+            lock_request::{LockRequest, WaitPlace},
+            strict_registry::{StrictRegistry, WaitInfo},
+        },
+        session::{lock_validity::LockValidity, session_deadline::SessionDeadline},
+    };
+
+    struct Fixture {
+        roll: Arc<StrictRegistry>,
+        keys: Vec<fencegate_policies::key::ResourceKey>,
+        over: oneshot::Receiver<bool>,
+        outer: GrantGuard,
+    }
+
+    fn fixture(mode: Mode) -> Fixture {
+        let roll = Arc::<StrictRegistry>::default();
+        let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
+        let keys = vec![key("a"), key("b")];
+        let route = "transfer".into();
+        let wish = LockRequest {
+            keys: &keys,
+            sites: &[],
+            mode,
+            hold: Hold::Strict,
+            wait: Duration::ZERO,
+            queue: 1,
+            waits: WaitPlace::Here,
+            delay: None,
+            route: &route,
+        };
+        let enrolled =
+            roll.register(wish, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+        let evidence =
+            Arc::new(LockValidity::new(Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(1 << 50)))));
+        let grant = Grant {
+            epoch: 7,
+            sequence: 0,
+            permit: None,
+            validity: evidence,
+            nodes: [].into(),
+            contended: false,
+        };
+        enrolled.set_granted(&grant, BootInstant::from_nanos(0));
+        let (sender, over) = oneshot::channel();
+        let (_, outer) =
+            begin(grant, (mode, HolderKind::Request), sender, enrolled, Arc::<ManualClock>::default());
+        Fixture { roll, keys, over, outer }
+    }
+
+    impl Fixture {
+        fn call(&self, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+            self.roll.find_lock(&self.keys, from).ok_or(CallbackError::NotHeld)?.call(from, mode)
+        }
+    }
+
+    #[test]
+    fn a_set_is_given_back_when_all_that_its_service_has_called_is_over() {
+        let mut bench = fixture(Mode::Exclusive);
+        let from = bench.outer.dispatch().expect("a dispatch").token;
+        let (inner, held) = bench.call(from, Mode::Shared).expect("inside");
+        assert_eq!(held, Mode::Exclusive);
+        let called = inner.dispatch().expect("a dispatch").token;
+        assert_eq!((called.number(), called.dispatch()), (from.number(), 2));
+        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(CallbackError::NotInnermost));
+        inner.mark_settled();
+        bench.outer.mark_settled();
+        let Fixture { outer, .. } = &mut bench;
+        drop(std::mem::replace(outer, inner));
+        assert!(bench.over.try_recv().is_err(), "what was called still runs");
+        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(CallbackError::NotInFlight));
+        let Fixture { outer: inner, mut over, roll, keys } = bench;
+        drop(inner);
+        assert_eq!(over.try_recv(), Ok(true));
+        assert!(roll.find_lock(&keys, from).is_none(), "nothing is held any more");
+    }
+
+    #[test]
+    fn an_unknown_end_of_what_was_called_retires_the_tenure() {
+        let Fixture { roll, keys, mut over, outer } = fixture(Mode::Exclusive);
+        let from = outer.dispatch().expect("a dispatch").token;
+        let lock = || roll.find_lock(&keys, from).expect("held");
+        let (inner, _) = lock().call(from, Mode::Exclusive).expect("inside");
+        inner.dispatch().expect("a dispatch");
+        drop(inner);
+        assert_eq!(lock().call(from, Mode::Exclusive).map(drop), Err(CallbackError::Closed));
+        assert!(outer.dispatch().is_none(), "nothing more is sent under it");
+        outer.mark_settled();
+        drop(outer);
+        assert_eq!(over.try_recv(), Ok(false));
+    }
+
+    #[test]
+    fn a_reader_does_not_wait_until_it_may_write() {
+        let bench = fixture(Mode::Shared);
+        let from = bench.outer.dispatch().expect("a dispatch").token;
+        assert_eq!(bench.call(from, Mode::Exclusive).map(drop), Err(CallbackError::Upgrade));
+        assert!(bench.call(from, Mode::Shared).is_ok());
+    }
+}

@@ -1,0 +1,240 @@
+//! A node whose path several contenders compete for. An attempt makes it while it has a place in line, and gives both
+//! back together.
+//!
+//! ZooKeeper deletes by path and version only, and versions begin anew with each node. So each transaction that makes
+//! the node checks that our place in line exists, and the one that removes the node removes the place as well. The name
+//! of a place is unique. So a repeated transaction is done only once, and we never remove a successor's node as ours.
+
+use std::{cell::RefCell, rc::Rc};
+
+use fencegate_process::failpoint;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use super::{
+    attempt::Attempt,
+    create_tracker::CreateTracker,
+    lock_node::{NodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, definite_error},
+    node_data,
+    registry_guard::RegistryGuard,
+};
+use crate::error::GrantError;
+use crate::session::{
+    active_session::ActiveSession,
+    client::{MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+};
+
+/// The contested node of one attempt. Whatever happens, [`ContestedNode::clear`] has to be the last call.
+pub(super) struct ContestedNode<L: ZkClient> {
+    live: Rc<ActiveSession<L>>,
+    /// The path of the node, or the path that was tried last.
+    path: RefCell<Rc<str>>,
+    /// Its data, by which we recognise our node.
+    says: String,
+    /// How often the creating transaction writes the node; its version is this number.
+    writes: u8,
+    /// The czxid of our node.
+    made: CreateTracker<i64>,
+    /// Counts the bytes of its path.
+    registered: RegistryGuard<L>,
+}
+
+/// The result of a try to make the node.
+pub(super) enum CreateOutcome {
+    Ours(NodeStat),
+    /// Somebody else has the node: the session that owns it. `None`: the node was there and has gone.
+    Taken(Option<i64>),
+    /// The parent is missing.
+    NoParent,
+}
+
+impl<L: ZkClient> ContestedNode<L> {
+    /// The node of the attempt that stands in `line`. `longest`: bytes of its longest path. May wait for room.
+    pub(super) async fn begin(line: &Attempt<L>, longest: usize, writes: u8) -> Result<Self, GrantError> {
+        let NodeAttempt { live, guid, .. } = &line.candidate;
+        let registered = RegistryGuard::register(live, longest).await?;
+        let says = node_data::encode(&live.member, *guid);
+        let path = RefCell::new("".into());
+        Ok(Self { live: live.clone(), path, says, writes, made: CreateTracker::default(), registered })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> Rc<str> {
+        self.path.borrow().clone()
+    }
+
+    /// Tries to make the node until its owner is known. `first`: a step that fails if our place in line is gone.
+    ///
+    /// After a lost answer the transaction is sent again. If the first one was done, the second one finds a node with
+    /// our data. No try can take effect once our place in line is gone. So before a node at another path is tried, the
+    /// result of this one is known.
+    pub(super) async fn try_create(
+        &self,
+        candidate: &NodeAttempt<L>,
+        path: &str,
+        first: MultiOp<'_>,
+    ) -> Result<CreateOutcome, GrantError> {
+        let (link, says) = (&self.live.client, self.says.as_bytes());
+        let create = MultiOp::Create { path, data: says, kind: NodeKind::Ephemeral };
+        let writes = (0..self.writes).map(|_| MultiOp::Set { path, data: says });
+        let steps: Vec<_> = [first, create].into_iter().chain(writes).collect();
+        self.path.replace(path.into());
+        loop {
+            self.made.record_sent(self.live.token_history.highest());
+            let made = link.commit(&steps);
+            // Servers before 3.9 leave the czxid out of the answer to a create in a transaction, so it is read directly
+            // after.
+            let read = link.data(path);
+            failpoint::pass("after_create_sent");
+            let (made, read) = tokio::join!(made, read);
+            match made {
+                Ok(_) | Err(MultiError { step: Some(1), fault: ZkError::NodeExists }) => {
+                    if let Some(tried) = self.identify_owner(candidate, read).await? {
+                        return Ok(tried);
+                    }
+                }
+                Err(MultiError { step: Some(0), fault: ZkError::NoNode }) => return Err(GrantError::Lost),
+                Err(MultiError { step: Some(1), fault: ZkError::NoNode }) => {
+                    return Ok(CreateOutcome::NoParent);
+                }
+                Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                    candidate.pause_before_retry().await?
+                }
+                Err(MultiError { fault, .. }) => return Err(definite_error(fault)),
+            }
+        }
+    }
+
+    /// Tells the owner from the read that followed the try. `None`: not known, try again.
+    async fn identify_owner(
+        &self,
+        candidate: &NodeAttempt<L>,
+        read: Result<(Vec<u8>, NodeStat), ZkError>,
+    ) -> Result<Option<CreateOutcome>, GrantError> {
+        let (says, seen) = match read {
+            Ok(read) => read,
+            // The node has gone since, whoever made it.
+            Err(ZkError::NoNode) => return Ok(Some(CreateOutcome::Taken(None))),
+            Err(ZkError::Ambiguous(_)) => return candidate.pause_before_retry().await.map(|()| None),
+            Err(fault) => return Err(definite_error(fault)),
+        };
+        if says == self.says.as_bytes() {
+            self.made.record_names(&seen.czxid);
+            return Ok(Some(CreateOutcome::Ours(seen)));
+        }
+        self.made.clear();
+        Ok(Some(CreateOutcome::Taken(Some(seen.owner))))
+    }
+
+    /// E of the token that this node makes.
+    pub(super) fn epoch(&self, seen: NodeStat) -> Result<u64, GrantError> {
+        if seen.owner != self.live.client.id() {
+            // Another session owns the node, so our proof says nothing of it, and this session is given up.
+            self.live.ended.cancel();
+            return Err(GrantError::Lost);
+        }
+        let before = self.made.highest_before().expect("a node that was found is one whose create was sent");
+        self.live.epoch(seen.czxid, before)
+    }
+
+    /// Whether we made this node, even if a stranger has changed its data since.
+    pub(super) fn is_ours(&self, says: &[u8], seen: NodeStat) -> bool {
+        let told = match self.made.names() {
+            Some(czxid) => seen.czxid == czxid,
+            None => says == self.says.as_bytes(),
+        };
+        told && seen.owner == self.live.client.id()
+    }
+
+    /// Returns when neither the node nor our place in line is left, or the session is over. `place`: the path of our
+    /// place in line, if the node was ever tried.
+    pub(super) async fn clear(&self, line: &Attempt<L>, place: Option<&str>) {
+        if let (Some(place), true) = (place, self.made.may_exist()) {
+            self.remove_with_place(line, place).await;
+        }
+        line.clear().await;
+        // Without our place in line, no create of ours can take effect any more.
+        if self.made.may_exist() {
+            self.remove_own_node(&line.candidate).await;
+        }
+        self.made.clear();
+    }
+
+    /// Removes node and place in one transaction, if both are as we left them. A repeated transaction finds the place
+    /// gone, and changes nothing.
+    async fn remove_with_place(&self, line: &Attempt<L>, place: &str) {
+        let (live, candidate, path) = (&self.live, &line.candidate, self.path());
+        let node = MultiOp::Delete { path: &path, version: Some(self.writes.into()) };
+        let own = MultiOp::Delete { path: place, version: None };
+        // The version keeps a parent with a grant record from being removed.
+        let parent = MultiOp::Delete { path: &candidate.parent, version: Some(UNWRITTEN_VERSION) };
+        let steps = [own, node, parent];
+        while !live.registry.is_closing() {
+            let last = candidate.is_alone();
+            let steps = if last { &steps[..] } else { &steps[..2] };
+            match live.client.commit(steps).await {
+                Ok(_) => {
+                    candidate.record_removed(last);
+                    line.mark_removed();
+                    return self.made.clear();
+                }
+                Err(MultiError { step: Some(2), .. }) => candidate.mark_contended(),
+                // A stranger removed one of them, or our first try was done: the caller checks each by itself.
+                Err(MultiError {
+                    fault: ZkError::NoNode | ZkError::BadVersion | ZkError::SessionEnded,
+                    ..
+                }) => return,
+                Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                    if candidate.pause_before_retry().await.is_err() {
+                        return;
+                    }
+                }
+                Err(MultiError { fault, .. }) => {
+                    warn!(%fault, path = live.paths.display_path(&path), "lock node not removed yet");
+                    sleep(REFUSED_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the node before each delete: only our own node is removed, and only in the version that was read.
+    async fn remove_own_node(&self, candidate: &NodeAttempt<L>) {
+        let (live, path) = (&self.live, self.path());
+        while !live.registry.is_closing() {
+            let (synced, read) = (live.client.sync(&path), live.client.data(&path));
+            let fault = match tokio::join!(synced, read) {
+                (Ok(()), Ok((says, seen))) if self.is_ours(&says, seen) => {
+                    let steps = [MultiOp::Delete { path: &path, version: Some(seen.version) }];
+                    match live.client.commit(&steps).await {
+                        Ok(_) | Err(MultiError { fault: ZkError::NoNode, .. }) => return,
+                        Err(MultiError { fault, .. }) => fault,
+                    }
+                }
+                // The node is gone, or somebody else's.
+                (Ok(()), Ok(_)) | (Ok(()) | Err(ZkError::NoNode), Err(ZkError::NoNode)) => return,
+                (Err(fault), _) | (_, Err(fault)) => fault,
+            };
+            match fault {
+                ZkError::SessionEnded => return,
+                ZkError::Ambiguous(_) | ZkError::BadVersion => {
+                    if candidate.pause_before_retry().await.is_err() {
+                        return;
+                    }
+                }
+                fault => {
+                    debug!(%fault, path = live.paths.display_path(&path), "looking again for what is left");
+                    sleep(REFUSED_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl<L: ZkClient> Drop for ContestedNode<L> {
+    fn drop(&mut self) {
+        if self.made.may_exist() {
+            // `clear` has not ended, so the node may still hold.
+            self.registered.retain();
+        }
+    }
+}

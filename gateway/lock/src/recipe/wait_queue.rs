@@ -1,0 +1,114 @@
+//! Waits in line at one key, behind the node directly before. The wait ends early when no caller wants the lock any
+//! more, or when all callers were sent on to the holder's gateway.
+
+use std::future::Future;
+
+use fencegate_process::failpoint;
+
+use super::{
+    find_holder::{self, NodeDataResult},
+    grant::{AttemptObserver, LockAttemptError},
+    layout::Rank,
+    lock_node::{NodeAttempt, definite_error},
+};
+use crate::error::GrantError;
+use crate::{
+    peer_endpoint::HolderRoute,
+    session::client::{ZkClient, ZkError},
+};
+
+impl<L: ZkClient> NodeAttempt<L> {
+    /// Returns when the node holds. The result says whether it had to wait.
+    pub async fn wait_in_queue(
+        &self,
+        own: &str,
+        mut children: Vec<String>,
+        caller: &mut impl AttemptObserver,
+    ) -> Result<bool, LockAttemptError> {
+        let mut contended = false;
+        loop {
+            let rank = self.layout.rank(&children, own);
+            if rank != Rank::Gone && self.layout.is_semaphore(&children) {
+                return Err(GrantError::PermitsDiffer.into());
+            }
+            let before = match rank {
+                Rank::First => return Ok(contended),
+                Rank::Gone => return Err(GrantError::Lost.into()),
+                Rank::Behind(before) => self.path(before),
+            };
+            contended = true;
+            caller.on_position(self.layout.nodes_ahead(&children, own));
+            caller.on_waiting()?;
+            failpoint::pass("while_waiting");
+            let asks = caller.wants_forwarding();
+            let watched = self.live.client.watch(&before);
+            // Read together with the watch, and not after it, so that a caller is sent on one round trip earlier.
+            let first = self.layout.sole_holder(&children).filter(|_| asks).map(|first| self.path(first));
+            let read = first.as_deref().map(|first| self.live.client.data(first));
+            match watched.await {
+                Ok(gone_or_changed) => tokio::select! {
+                    () = gone_or_changed => {}
+                    stop = self.wait_dismissed(asks, read, caller) => return Err(stop),
+                    () = self.live.ended.cancelled() => return Err(GrantError::Lost.into()),
+                },
+                Err(ZkError::NoNode | ZkError::Ambiguous(_)) => {}
+                Err(fault) => return Err(definite_error(fault).into()),
+            }
+            if caller.is_closed() {
+                return Err(LockAttemptError::CallerGone);
+            }
+            // The event says that something changed, not that we are first; and our own node may be gone as well.
+            children = tokio::select! {
+                children = self.list() => children?,
+                () = caller.closed() => return Err(LockAttemptError::CallerGone),
+            };
+        }
+    }
+
+    /// Returns when no caller waits here any more: all have gone, or were sent on. `asks`: a caller may be sent on;
+    /// `read` then reads the holder's node.
+    async fn wait_dismissed(
+        &self,
+        asks: bool,
+        read: Option<impl Future<Output = NodeDataResult>>,
+        caller: &mut impl AttemptObserver,
+    ) -> LockAttemptError {
+        if asks {
+            let way = match read {
+                Some(read) => find_holder::resolve_route(&self.live, read.await).await,
+                None => None,
+            };
+            if let Err(stop) = caller.on_holder_route(way) {
+                return stop;
+            }
+        }
+        loop {
+            caller.changed().await;
+            if caller.is_closed() {
+                return LockAttemptError::CallerGone;
+            }
+            // A caller that has come since may be sent on as well, without waiting for the node before us.
+            if caller.wants_forwarding()
+                && let Err(stop) = caller.on_holder_route(self.holder_route().await)
+            {
+                return stop;
+            }
+        }
+    }
+
+    /// The way to the gateway that is first now; `None` if it cannot be reached.
+    async fn holder_route(&self) -> Option<HolderRoute> {
+        let children = self.live.client.children(&self.parent).await.ok()?;
+        let first = self.path(self.layout.sole_holder(&children)?);
+        find_holder::resolve_route(&self.live, self.live.client.data(&first).await).await
+    }
+
+    /// Waits, after the node holds, until the session is proven: before that a grant is of no use.
+    pub async fn wait_proven(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
+        tokio::select! {
+            () = self.live.wait_proven() => Ok(()),
+            () = caller.closed() => Err(LockAttemptError::CallerGone),
+            () = self.live.ended.cancelled() => Err(GrantError::Lost.into()),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Checks who may write below the root, because whoever can remove a lock node can give a lock away.
+//!
+//! It reads ACLs only. It does not see a server's super user, a server that ignores ACLs (`skipACL`), or people who
+//! read a server's disk.
+
+use std::collections::VecDeque;
+
+use futures_util::future::{join, join_all};
+use tracing::{debug, info, warn};
+
+use super::{
+    active_session::ActiveSession,
+    client::{ZkClient, ZkError},
+    settings::SessionSettings,
+};
+
+/// The result of the check.
+#[derive(Debug, Default)]
+pub struct AclAudit {
+    /// How many nodes were read.
+    pub looked: usize,
+    /// Whether there were more nodes than could be read.
+    pub unfinished: bool,
+    /// The first nodes that others may write, each with those others.
+    pub open: Vec<String>,
+    /// How many nodes others may write.
+    pub count: usize,
+}
+
+/// The most nodes whose ACL is read, from the root down: all permanent ones, and some of the keys.
+const MOST: usize = 4096;
+
+/// The most nodes that are named.
+const NAMED: usize = 8;
+
+/// Nodes that are read at once.
+const TOGETHER: usize = 64;
+
+impl AclAudit {
+    /// The result in one sentence.
+    pub fn summary(&self) -> String {
+        let more = self.count - self.open.len();
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        let bound = if self.unfinished { ", the first ones of more" } else { "" };
+        format!(
+            "of {} nodes{bound} below the root others may write {}: {}{more}",
+            self.looked,
+            self.count,
+            self.open.join(", ")
+        )
+    }
+}
+
+/// Looks at the nodes from `root` on. `meant`: who may write them. Reads only.
+///
+/// # Errors
+/// The root cannot be read. A node that goes meanwhile is no error.
+pub async fn audit_acls(link: &impl ZkClient, root: &str, meant: &[String]) -> Result<AclAudit, ZkError> {
+    let mut found = AclAudit::default();
+    let mut left = VecDeque::from([root.to_owned()]);
+    while !left.is_empty() && found.looked < MOST {
+        let some: Vec<String> = left.drain(..left.len().min(TOGETHER).min(MOST - found.looked)).collect();
+        let read = join_all(
+            some.iter().map(|path| async move { join(link.writers(path), link.children(path)).await }),
+        );
+        for (path, (writers, children)) in some.iter().zip(read.await) {
+            found.looked += 1;
+            match writers {
+                Ok(writers) => {
+                    let others = writers.iter().filter(|writer| !meant.contains(&writer.who));
+                    let others: Vec<&str> = others.map(|writer| writer.who.as_str()).collect();
+                    if !others.is_empty() {
+                        found.record_open(format!("{path} ({})", others.join(", ")));
+                    }
+                }
+                Err(ZkError::NoNode) => continue,
+                // A node that even we may not read belongs to somebody else.
+                Err(ZkError::Denied(_)) if path != root => {
+                    found.record_open(format!("{path} (closed to us)"))
+                }
+                Err(fault) => return Err(fault),
+            }
+            left.extend(children.unwrap_or_default().into_iter().map(|child| format!("{path}/{child}")));
+        }
+    }
+    found.unfinished = !left.is_empty();
+    Ok(found)
+}
+
+impl AclAudit {
+    fn record_open(&mut self, node: String) {
+        self.count += 1;
+        if self.open.len() < NAMED {
+            self.open.push(node);
+        }
+    }
+}
+
+/// Runs the check once in the life of a process, in one of its sessions, and logs the result.
+pub(crate) async fn audit_once<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) {
+    let Some(claim) = settings.log_dedup.claim_audit() else { return };
+    let audited = async {
+        let Some(meant) = live.client.intended_writers().await? else { return Ok(None) };
+        audit_acls(&live.client, live.paths.root(), &meant).await.map(Some)
+    };
+    match audited.await {
+        Ok(None) => claim.complete(),
+        Ok(Some(found)) => {
+            claim.complete();
+            match found.count {
+                0 => info!(nodes = found.looked, "zookeeper.nodes_closed: nobody else may write them"),
+                _ => warn!(code = "FG0522", told = found.summary(), "zookeeper.nodes_open"),
+            }
+        }
+        // Another session of this process tries again.
+        Err(fault) => debug!(%fault, "nobody has looked who may write the nodes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_told_in_one_sentence_of_a_bounded_length() {
+        let mut found = AclAudit { looked: 4096, unfinished: true, ..AclAudit::default() };
+        for number in 0..1000 {
+            found.record_open(format!("/f/{number} (world:anyone)"));
+        }
+        let told = found.summary();
+        assert!(told.contains("/f/7 (world:anyone), and 992 more") && !told.contains("/f/8 "), "{told}");
+        assert!(told.len() < 400, "{told}");
+    }
+}

@@ -1,0 +1,280 @@
+//! The nodes of mostly free keys that a session has to make or remove: those not sent yet, and those not answered yet.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeSet, VecDeque},
+};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::client::{MultiError, MultiOp, NodeKind, NodeStat};
+
+/// A key's first node, and its parent, made in one transaction. The node's number is 0, and nobody else can be below
+/// the parent.
+#[derive(Debug)]
+pub struct CreateWithParent {
+    pub parent: String,
+    /// The data of the parent; `kind` says how long the parent stays.
+    pub record: Vec<u8>,
+    pub kind: NodeKind,
+    /// The server appends the number.
+    pub requested: String,
+    /// The path that the node will have.
+    pub path: String,
+    pub says: Box<[u8]>,
+}
+
+/// A node below a parent that is there, see [`super::retained_parents`].
+#[derive(Debug)]
+pub struct CreateChild {
+    pub parent: String,
+    /// The server appends the number.
+    pub requested: String,
+    /// The path that the node is expected to have. A wrong one costs a round trip.
+    pub expected: String,
+    pub says: Box<[u8]>,
+}
+
+/// A node that is removed while its parent stays.
+#[derive(Debug)]
+pub struct DeleteChild {
+    pub path: String,
+    pub parent: String,
+}
+
+/// A key's last node, which is removed together with the parent. The server refuses this if somebody else has come.
+#[derive(Debug)]
+pub struct DeleteWithParent {
+    pub path: String,
+    pub parent: String,
+    /// The version of the parent.
+    pub version: i32,
+}
+
+#[derive(Debug)]
+pub(super) enum BatchOp {
+    CreateWithParent(CreateWithParent),
+    CreateChild(CreateChild),
+    DeleteChild(DeleteChild),
+    DeleteWithParent(DeleteWithParent),
+}
+
+/// What is known of a part that was done.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OpResult {
+    /// One of the nodes that its transaction made.
+    pub(super) stat: Option<NodeStat>,
+    /// The path of the node that the part made.
+    pub(super) made: Option<String>,
+    /// All nodes below the parent of a [`CreateChild`], seen when that node was there; `None` if they could not be read.
+    pub(super) children: Option<Vec<String>>,
+}
+
+/// One part, and the caller that waits for its answer.
+pub(super) struct PendingOp {
+    pub(super) part: BatchOp,
+    pub(super) answer: oneshot::Sender<Result<OpResult, MultiError>>,
+    pub(super) number: u64,
+}
+
+pub struct BatchQueue {
+    pub(super) waiting: RefCell<VecDeque<PendingOp>>,
+    /// How many shared transactions are under way.
+    pub(super) under_way: Cell<usize>,
+    /// The numbers of the parts that are not answered yet.
+    pub(super) open: RefCell<BTreeSet<u64>>,
+    pub(super) next: Cell<u64>,
+    pub(super) answered: Notify,
+    /// The largest number of parts in one transaction now. It goes down when transactions are refused.
+    room: Cell<usize>,
+    /// Bytes of the ACL that is sent with each new node.
+    acl: usize,
+}
+
+/// Bytes of an ACL entry, without its name.
+const PER_IDENTITY: usize = 16;
+
+impl BatchQueue {
+    /// `identities`: those named in the ACL of each node, beside ourselves.
+    pub(super) fn new(identities: &[String]) -> Self {
+        Self {
+            acl: identities.iter().map(|identity| identity.len() + PER_IDENTITY).sum(),
+            waiting: RefCell::default(),
+            under_way: Cell::default(),
+            open: RefCell::default(),
+            next: Cell::default(),
+            answered: Notify::new(),
+            room: Cell::new(MOST_PARTS),
+        }
+    }
+}
+
+/// Most parts of one transaction, and most bytes of it: far below the megabyte that a server accepts.
+const MOST_PARTS: usize = 64;
+const MOST_BYTES: usize = 128 * 1024;
+
+/// The room never goes below this: with single parts we could not learn that sharing works again.
+const LEAST_PARTS: usize = 2;
+
+impl BatchOp {
+    pub(super) fn append_to<'a>(&'a self, steps: &mut Vec<MultiOp<'a>>) {
+        let node = |path, data| MultiOp::Create { path, data, kind: NodeKind::EphemeralSequential };
+        match self {
+            Self::CreateWithParent(first) => steps.extend([
+                MultiOp::Create { path: &first.parent, data: &first.record, kind: first.kind },
+                node(&first.requested, &first.says),
+            ]),
+            Self::CreateChild(next) => steps.push(node(&next.requested, &next.says)),
+            Self::DeleteChild(off) => steps.push(MultiOp::Delete { path: &off.path, version: None }),
+            Self::DeleteWithParent(last) => steps.extend([
+                MultiOp::Delete { path: &last.path, version: None },
+                MultiOp::Delete { path: &last.parent, version: Some(last.version) },
+            ]),
+        }
+    }
+
+    /// How many steps it adds to a transaction. The last of them makes its node, if it makes one.
+    pub(super) fn op_count(&self) -> usize {
+        match self {
+            Self::CreateWithParent(_) | Self::DeleteWithParent(_) => 2,
+            Self::CreateChild(_) | Self::DeleteChild(_) => 1,
+        }
+    }
+
+    pub(super) fn parent(&self) -> &str {
+        match self {
+            Self::CreateWithParent(CreateWithParent { parent, .. })
+            | Self::CreateChild(CreateChild { parent, .. })
+            | Self::DeleteChild(DeleteChild { parent, .. })
+            | Self::DeleteWithParent(DeleteWithParent { parent, .. }) => parent,
+        }
+    }
+
+    /// The expected path of the node that it makes.
+    pub(super) fn created_path(&self) -> Option<&str> {
+        match self {
+            Self::CreateWithParent(first) => Some(&first.path),
+            Self::CreateChild(next) => Some(&next.expected),
+            Self::DeleteChild(_) | Self::DeleteWithParent(_) => None,
+        }
+    }
+
+    /// The parent whose nodes have to be listed behind it.
+    pub(super) fn listed_parent(&self) -> Option<&str> {
+        match self {
+            Self::CreateChild(next) => Some(&next.parent),
+            Self::CreateWithParent(_) | Self::DeleteChild(_) | Self::DeleteWithParent(_) => None,
+        }
+    }
+
+    /// `acl`: of each node that is made.
+    pub(super) fn bytes(&self, acl: usize) -> usize {
+        match self {
+            Self::CreateWithParent(first) => {
+                let names = first.parent.len() + first.requested.len();
+                names + first.record.len() + first.says.len() + 2 * acl
+            }
+            Self::CreateChild(next) => next.parent.len() + next.requested.len() + next.says.len() + acl,
+            Self::DeleteChild(off) => off.path.len(),
+            Self::DeleteWithParent(last) => last.path.len() + last.parent.len(),
+        }
+    }
+}
+
+impl BatchQueue {
+    /// Returns when every part that was asked for until now is answered. Before that a list of nodes may miss one.
+    pub async fn wait_settled(&self) {
+        let until = self.next.get();
+        loop {
+            let answered = self.answered.notified();
+            if self.open.borrow().first().is_none_or(|number| *number >= until) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Parts that may share a transaction.
+    pub(super) fn op_limit(&self) -> usize {
+        self.room.get()
+    }
+
+    /// A shared transaction was done, or refused because of one of its parts.
+    pub(super) fn adapt_limit(&self, done: bool) {
+        let room = self.room.get();
+        self.room.set(if done { (room + 1).min(MOST_PARTS) } else { (room / 2).max(LEAST_PARTS) });
+    }
+
+    /// What is sent next.
+    pub(super) fn take_batch(&self) -> Vec<PendingOp> {
+        let mut waiting = self.waiting.borrow_mut();
+        let mut bytes = 0;
+        let fit = waiting.iter().take(MOST_PARTS).take_while(|asked| {
+            bytes += asked.part.bytes(self.acl);
+            bytes <= MOST_BYTES
+        });
+        let fit = fit.count().max(1).min(waiting.len());
+        waiting.drain(..fit).collect()
+    }
+
+    pub(super) fn complete(&self, asked: PendingOp, told: Result<OpResult, MultiError>) {
+        self.open.borrow_mut().remove(&asked.number);
+        // This fails if the caller has gone; it then looks for its nodes by itself.
+        asked.answer.send(told).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending_op(bytes: usize) -> PendingOp {
+        let part = BatchOp::DeleteWithParent(DeleteWithParent {
+            path: "x".repeat(bytes),
+            parent: String::new(),
+            version: 0,
+        });
+        PendingOp { part, answer: oneshot::channel().0, number: 0 }
+    }
+
+    #[test]
+    fn what_is_sent_at_a_time_is_bounded_and_never_nothing() {
+        let collected = BatchQueue::new(&[]);
+        let sizes = [MOST_BYTES + 1, MOST_BYTES - 1, 1, 1].into_iter().chain([1; MOST_PARTS]);
+        collected.waiting.borrow_mut().extend(sizes.map(pending_op));
+        let taken = std::iter::from_fn(|| Some(collected.take_batch().len())).take_while(|taken| *taken > 0);
+        assert_eq!(taken.collect::<Vec<_>>(), [1, 2, MOST_PARTS, 1]);
+    }
+
+    #[test]
+    fn whoever_is_named_in_an_acl_counts_with_each_node() {
+        let collected = BatchQueue::new(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
+        for _ in 0..4 {
+            let part = BatchOp::CreateWithParent(CreateWithParent {
+                parent: "/a".into(),
+                record: Vec::new(),
+                kind: NodeKind::Container,
+                requested: "/a/b-".into(),
+                path: "/a/b-0000000000".into(),
+                says: [].into(),
+            });
+            collected.waiting.borrow_mut().push_back(PendingOp {
+                part,
+                answer: oneshot::channel().0,
+                number: 0,
+            });
+        }
+        assert_eq!(collected.take_batch().len(), 1);
+    }
+
+    #[test]
+    fn refusals_leave_less_room_and_successes_more() {
+        let collected = BatchQueue::new(&[]);
+        (0..10).for_each(|_| collected.adapt_limit(false));
+        assert_eq!(collected.op_limit(), LEAST_PARTS);
+        (0..3).for_each(|_| collected.adapt_limit(true));
+        assert_eq!(collected.op_limit(), LEAST_PARTS + 3);
+        (0..100).for_each(|_| collected.adapt_limit(true));
+        assert_eq!(collected.op_limit(), MOST_PARTS);
+    }
+}

@@ -1,0 +1,297 @@
+//! Sends the nodes of several keys to ZooKeeper in shared transactions.
+//!
+//! A key that is mostly free costs two transactions for each lock: one makes its node, and its parent if there is none;
+//! one removes them. Nobody else waits for either. So while some are on their way, new ones are collected, and go as
+//! one transaction when an answer is in. If none is on its way, none waits. There is no timer.
+//!
+//! A shared transaction does all its parts or none. If it did none, each part is sent again by itself, and its caller
+//! gets the answer to that. No transaction makes two nodes of one key, so no two tokens of a key share a czxid.
+
+use std::{collections::HashSet, future::Future, rc::Rc};
+
+use futures_util::{
+    FutureExt,
+    future::{OptionFuture, join_all},
+};
+use tokio::{sync::oneshot, task::spawn_local};
+
+use super::{
+    active_session::ActiveSession,
+    batch::{BatchOp, CreateChild, CreateWithParent, DeleteChild, DeleteWithParent, OpResult, PendingOp},
+    client::{CreatedNode, MultiError, NodeKind, NodeStat, ZkClient, ZkError},
+};
+
+/// How many transactions of a session may be on their way before others are collected. With one, more keys would share
+/// each. With two, a few keys need not wait, and a server that waits for its disk already has the next transaction.
+const MAX_IN_FLIGHT: usize = 2;
+
+/// A node that was made below a parent that was there.
+#[derive(Debug)]
+pub struct CreatedChild {
+    pub stat: NodeStat,
+    pub path: String,
+    /// All nodes below the parent, seen when this one was there; `None` if they could not be read.
+    pub children: Option<Vec<String>>,
+}
+
+impl<L: ZkClient> ActiveSession<L> {
+    /// Makes a key's first node. If the node's czxid cannot be read, the answer counts as lost.
+    ///
+    /// The part is sent even if the future is dropped.
+    pub fn create_with_parent(
+        self: &Rc<Self>,
+        node: CreateWithParent,
+    ) -> impl Future<Output = Result<NodeStat, MultiError>> + use<L> {
+        let answer = self.enqueue(BatchOp::CreateWithParent(node));
+        async { answer.await?.stat.ok_or_else(|| lost_reply("it was made, and not seen")) }
+    }
+
+    /// Makes a node below a parent that is there, and reads what else is there. If the node's czxid cannot be read, the
+    /// answer counts as lost.
+    ///
+    /// The part is sent even if the future is dropped.
+    pub fn create_child(
+        self: &Rc<Self>,
+        node: CreateChild,
+    ) -> impl Future<Output = Result<CreatedChild, MultiError>> + use<L> {
+        let answer = self.enqueue(BatchOp::CreateChild(node));
+        async {
+            let OpResult { stat: seen, made, children } = answer.await?;
+            let (Some(seen), Some(path)) = (seen, made) else {
+                return Err(lost_reply("it was made, and not seen"));
+            };
+            Ok(CreatedChild { stat: seen, path, children })
+        }
+    }
+
+    /// Removes a node. Its parent stays.
+    ///
+    /// The part is sent even if the future is dropped.
+    pub fn delete_child(
+        self: &Rc<Self>,
+        node: DeleteChild,
+    ) -> impl Future<Output = Result<(), MultiError>> + use<L> {
+        let answer = self.enqueue(BatchOp::DeleteChild(node));
+        async { answer.await.map(drop) }
+    }
+
+    /// Removes a key's last node and its parent, or neither.
+    ///
+    /// The part is sent even if the future is dropped.
+    pub fn delete_with_parent(
+        self: &Rc<Self>,
+        node: DeleteWithParent,
+    ) -> impl Future<Output = Result<(), MultiError>> + use<L> {
+        let answer = self.enqueue(BatchOp::DeleteWithParent(node));
+        async { answer.await.map(drop) }
+    }
+
+    fn enqueue(
+        self: &Rc<Self>,
+        part: BatchOp,
+    ) -> impl Future<Output = Result<OpResult, MultiError>> + use<L> {
+        let (answer, answered) = oneshot::channel();
+        let collected = &self.batch_queue;
+        let number = collected.next.replace(collected.next.get() + 1);
+        collected.open.borrow_mut().insert(number);
+        collected.waiting.borrow_mut().push_back(PendingOp { part, answer, number });
+        send_ready(self);
+        async { answered.await.unwrap_or_else(|_| Err(lost_reply("nobody has heard it"))) }
+    }
+}
+
+/// Sends collected parts, up to [`MAX_IN_FLIGHT`] transactions. Each is polled once here, so that it is sent at once.
+fn send_ready<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
+    let collected = &live.batch_queue;
+    while collected.under_way.get() < MAX_IN_FLIGHT && !collected.waiting.borrow().is_empty() {
+        let under_way = InFlightBatch::start(live);
+        let parts = collected.take_batch();
+        let mut sent = Box::pin(async move {
+            send(&under_way.0, parts).await;
+            under_way
+        });
+        if sent.as_mut().now_or_never().is_none() {
+            drop(spawn_local(async move {
+                let live = sent.await.0.clone();
+                send_ready(&live);
+            }));
+        }
+    }
+}
+
+/// One transaction, on its way.
+struct InFlightBatch<L: ZkClient>(Rc<ActiveSession<L>>);
+
+impl<L: ZkClient> InFlightBatch<L> {
+    fn start(live: &Rc<ActiveSession<L>>) -> Self {
+        live.batch_queue.under_way.set(live.batch_queue.under_way.get() + 1);
+        Self(live.clone())
+    }
+}
+
+impl<L: ZkClient> Drop for InFlightBatch<L> {
+    fn drop(&mut self) {
+        let collected = &self.0.batch_queue;
+        collected.under_way.set(collected.under_way.get() - 1);
+        if std::thread::panicking() {
+            // The parts that still wait are never sent. Their callers are told that the answer is lost, and look for
+            // their nodes.
+            collected.waiting.take();
+            collected.open.take();
+        }
+        collected.answered.notify_waiters();
+    }
+}
+
+/// Sends these parts, shared or alone. Returns when each is answered.
+async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
+    let (mut together, alone) = partition(live, parts);
+    let singly = |parts: Vec<PendingOp>| join_all(parts.into_iter().map(|one| send_one(live, one)));
+    let mut shared = Vec::new();
+    while !together.is_empty() {
+        let share = together.drain(..live.batch_queue.op_limit().min(together.len())).collect();
+        shared.push(async { singly(send_shared(live, share).await).await });
+    }
+    // The shared transactions are sent first: a part that goes alone may be a second node of a key whose first one is
+    // in them.
+    tokio::join!(join_all(shared), singly(alone));
+}
+
+/// Divides the parts into those that share a transaction and those that go alone. Alone go a second node of a key, and
+/// disputed keys.
+fn partition<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parts: Vec<PendingOp>,
+) -> (Vec<PendingOp>, Vec<PendingOp>) {
+    let mut firsts = HashSet::new();
+    let alone: Vec<bool> = parts
+        .iter()
+        .map(|asked| {
+            let second = asked.part.created_path().is_some() && !firsts.insert(asked.part.parent());
+            second || live.registry.parents.is_disputed(asked.part.parent())
+        })
+        .collect();
+    drop(firsts);
+    let (mut together, mut apart) = (Vec::with_capacity(parts.len()), Vec::new());
+    for (asked, alone) in parts.into_iter().zip(alone) {
+        if alone { apart.push(asked) } else { together.push(asked) }
+    }
+    (together, apart)
+}
+
+/// Sends the parts in one transaction. Returns those that have to be sent singly: all if the server refused one, or if
+/// there is only one; else none.
+async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> Vec<PendingOp> {
+    if parts.len() == 1 {
+        return parts;
+    }
+    let answers = transact(live, &parts).await;
+    let refused = match &answers {
+        Ok(_) | Err(MultiError { fault: ZkError::Ambiguous(_) | ZkError::SessionEnded, .. }) => None,
+        Err(failed) => Some(failed.step),
+    };
+    live.metrics.record_shared_transaction(refused.is_none());
+    live.batch_queue.adapt_limit(refused.is_none());
+    if let Some(step) = refused {
+        // A node that is not there to be removed is no dispute: its removal was done before, and the answer was lost.
+        let one = step.and_then(|step| op_at(&parts, step));
+        if let Some(one) = one.filter(|one| !matches!(one.part, BatchOp::DeleteChild(_))) {
+            live.registry.parents.mark_disputed(one.part.parent());
+        }
+        return parts;
+    }
+    match answers {
+        Ok(answers) => {
+            for (asked, done) in parts.into_iter().zip(answers) {
+                live.batch_queue.complete(asked, Ok(done));
+            }
+        }
+        // The step is left out, because the answer is about the whole request.
+        Err(failed) => {
+            for asked in parts {
+                live.batch_queue.complete(asked, Err(MultiError { step: None, ..failed.clone() }));
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// The part that a step of their transaction belongs to.
+fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
+    let mut end = 0;
+    parts.iter().find(|asked| {
+        end += asked.part.op_count();
+        step < end
+    })
+}
+
+async fn send_one<L: ZkClient>(live: &ActiveSession<L>, asked: PendingOp) {
+    let answer = match &asked.part {
+        // Its answer has the czxid, in all versions of the server.
+        BatchOp::CreateChild(next) => create_alone(live, next).await,
+        _ => {
+            let answer = transact(live, std::slice::from_ref(&asked)).await;
+            answer.map(|answers| answers.into_iter().next().unwrap_or_default())
+        }
+    };
+    if answer.is_ok() && matches!(asked.part, BatchOp::CreateWithParent(_) | BatchOp::CreateChild(_)) {
+        live.registry.parents.clear_disputed(asked.part.parent());
+    }
+    live.batch_queue.complete(asked, answer);
+}
+
+async fn create_alone<L: ZkClient>(
+    live: &ActiveSession<L>,
+    next: &CreateChild,
+) -> Result<OpResult, MultiError> {
+    let created = live.client.create(&next.requested, &next.says, NodeKind::EphemeralSequential);
+    let children = live.client.children(&next.parent);
+    let (created, children) = tokio::join!(created, children);
+    let CreatedNode { stat: seen, sequence } = created.map_err(|fault| MultiError { step: None, fault })?;
+    let made = Some(format!("{}{sequence:010}", next.requested));
+    Ok(OpResult { stat: Some(seen), made, children: children.ok() })
+}
+
+/// Sends the transaction, and the reads that belong to it. All its nodes have the same czxid and owner. Servers before
+/// 3.9 do not answer with them, so one node is read directly after.
+async fn transact<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parts: &[PendingOp],
+) -> Result<Vec<OpResult>, MultiError> {
+    let (mut steps, mut lists) = (Vec::new(), Vec::new());
+    for asked in parts {
+        asked.part.append_to(&mut steps);
+        lists.extend(asked.part.listed_parent());
+    }
+    let expected = parts.iter().find_map(|asked| asked.part.created_path());
+    let committed = live.client.commit(&steps);
+    let seen = OptionFuture::from(expected.map(|path| live.client.stat(path)));
+    let listed = OptionFuture::from((!lists.is_empty()).then(|| live.client.children_of(&lists)));
+    let (committed, seen, listed) = tokio::join!(committed, seen, listed);
+    let mut paths = committed?.into_iter();
+    let mut listed = listed.and_then(Result::ok).unwrap_or_default().into_iter();
+    let mut answers: Vec<_> = parts
+        .iter()
+        .map(|PendingOp { part, .. }| {
+            let last = part.op_count() - 1;
+            // A step that creates nothing has no path.
+            let made = paths.nth(last).flatten();
+            OpResult {
+                stat: None,
+                made,
+                children: part.listed_parent().and_then(|_| listed.next().flatten()),
+            }
+        })
+        .collect();
+    let mut seen = seen.and_then(Result::ok).flatten();
+    if let (None, Some(made)) = (seen, answers.iter().find_map(|done| done.made.as_deref())) {
+        // The server gave it another number than we expected.
+        seen = live.client.stat(made).await.ok().flatten();
+    }
+    answers.iter_mut().for_each(|done| done.stat = seen);
+    Ok(answers)
+}
+
+fn lost_reply(why: &str) -> MultiError {
+    MultiError { step: None, fault: ZkError::Ambiguous(why.to_owned()) }
+}

@@ -1,0 +1,207 @@
+//! One ZooKeeper session, as the lock sees it: few operations, and errors that say what is known.
+//!
+//! The real one is [`super::zookeeper`]; a simulation brings its own. Every operation is *sent when the method is
+//! called*, in call order, so two calls awaited together are pipelined. Dropping the future cancels nothing. No
+//! operation has a time limit: each ends with its answer, with [`ZkError::Ambiguous`] when the connection breaks, or with
+//! [`ZkError::SessionEnded`] when the session ends.
+
+use std::{future::Future, time::Duration};
+
+/// How an operation failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ZkError {
+    #[error("no such node")]
+    NoNode,
+    #[error("the node exists")]
+    NodeExists,
+    #[error("the node has children")]
+    NotEmpty,
+    #[error("the node has another version")]
+    BadVersion,
+    /// The servers answer, but every TLS handshake fails.
+    #[error("TLS is not agreed on: {0}")]
+    Tls(String),
+    /// An ACL forbids the operation. Nothing was done.
+    #[error("ZooKeeper does not let us: {0}")]
+    Denied(&'static str),
+    /// The server refused the operation for another reason. Nothing was done.
+    #[error("refused by the server: {0}")]
+    Refused(String),
+    /// The answer was lost, so the operation may or may not have been done.
+    #[error("the answer was lost: {0}")]
+    Ambiguous(String),
+    /// The session has ended. Its ephemeral nodes are gone, or go with its timeout.
+    #[error("the session is over")]
+    SessionEnded,
+}
+
+/// Facts about a node, beside its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeStat {
+    /// The transaction that created the node.
+    pub czxid: i64,
+    /// The session that owns the node; 0 for a persistent one.
+    pub owner: i64,
+    pub version: i32,
+    /// When the node was made, by the same clock as `modified`.
+    pub created: u64,
+    /// When its data was last written, in milliseconds since 1970, by the clock of the server that was leader then.
+    pub modified: u64,
+    /// The number of its children.
+    pub children: i32,
+}
+
+/// A created node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreatedNode {
+    pub stat: NodeStat,
+    /// The number of a sequential node; -1 for other nodes.
+    pub sequence: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    Persistent,
+    /// Removed by the server some time after its last child went.
+    Container,
+    Ephemeral,
+    EphemeralSequential,
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MultiOp<'a> {
+    /// Checks the version of a node; -1: checks only that the node exists.
+    Check {
+        path: &'a str,
+        version: i32,
+    },
+    Create {
+        path: &'a str,
+        data: &'a [u8],
+        kind: NodeKind,
+    },
+    Set {
+        path: &'a str,
+        data: &'a [u8],
+    },
+    /// `version`: `None` for any version.
+    Delete {
+        path: &'a str,
+        version: Option<i32>,
+    },
+}
+
+/// Why a transaction failed. Unless the fault is ambiguous, nothing was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{fault}", step.map(|step| format!("step {step} of the transaction: ")).unwrap_or_default())]
+pub struct MultiError {
+    /// The step that the server refused, counted from 0; none where the whole request failed.
+    pub step: Option<usize>,
+    pub fault: ZkError,
+}
+
+/// An identity that may change a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AclWriter {
+    /// `world:anyone`, `ip:10.0.0.0/8`.
+    pub who: String,
+    /// Of the letters `cdwa`.
+    pub may: String,
+}
+
+impl AclWriter {
+    pub fn is_anyone(&self) -> bool {
+        self.who == "world:anyone"
+    }
+}
+
+/// The state of the session, as far as the client library knows. It does not prove that the session lives; see
+/// [`super::session_deadline`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionState {
+    Connected,
+    Disconnected,
+    Ended,
+}
+
+/// A session. Dropping the last handle of it ends it at the server.
+pub trait ZkClient: 'static {
+    /// Fires once, when the watched node changes or goes, or the session ends.
+    type Watch: Future<Output = ()>;
+
+    /// The session's id from the first connection; see [`ZkClient::reconnects`].
+    fn id(&self) -> i64;
+    /// The session timeout that was negotiated at the first connection.
+    fn timeout(&self) -> Duration;
+    /// The shortest session timeout that a server has granted at any connection so far. `None`: it is not known for
+    /// every connection after the first.
+    fn granted_timeout(&self) -> Option<Duration>;
+    fn state(&self) -> ConnectionState;
+    /// How often the connection was made anew. A server that does not know the session may silently give a new id. Only
+    /// the owner of a node that is made over the new connection tells.
+    fn reconnects(&self) -> u64;
+    /// Resolves at the next change of state.
+    fn state_changed(&self) -> impl Future<Output = ()>;
+
+    fn create<'a>(
+        &'a self,
+        path: &'a str,
+        data: &[u8],
+        kind: NodeKind,
+    ) -> impl Future<Output = Result<CreatedNode, ZkError>>;
+    /// Makes an empty node with the ACL of the node `above`.
+    fn create_with_acl_of<'a>(
+        &'a self,
+        path: &'a str,
+        _above: &'a str,
+        kind: NodeKind,
+    ) -> impl Future<Output = Result<(), ZkError>> + 'a {
+        let sent = self.create(path, b"", kind);
+        async { sent.await.map(drop) }
+    }
+    fn delete(&self, path: &str) -> impl Future<Output = Result<(), ZkError>>;
+    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>>;
+    /// The children of several nodes, in one request (since ZooKeeper 3.6, the oldest that we support); `None` for each
+    /// node that cannot be read.
+    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>>;
+    fn stat(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>>;
+    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>>;
+    /// Watches an existing node; [`ZkError::NoNode`] leaves no watch behind.
+    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>>;
+    /// The children, and a watch that fires when one comes or goes, or the node itself goes.
+    fn watch_children(&self, path: &str)
+    -> impl Future<Output = Result<(Vec<String>, Self::Watch), ZkError>>;
+    /// Brings this session's server up to what the leader had committed. It needs no quorum, so it does not prove that
+    /// the leader still leads.
+    fn sync(&self, path: &str) -> impl Future<Output = Result<(), ZkError>>;
+    /// Does all steps or none. Returns the path that each step created, with the number that the server appended.
+    fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>>;
+    /// Remembers the ACL of the node at `path`, which is about to be replaced. This session gives the next persistent
+    /// node at that path the same ACL.
+    fn keep_acl(&self, _path: &str) -> impl Future<Output = Result<(), ZkError>> {
+        std::future::ready(Ok(()))
+    }
+    /// Who may change a node, or what stands below it.
+    fn writers(&self, _path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
+        std::future::ready(Ok(Vec::new()))
+    }
+    /// Who is meant to write our nodes: our own identity as the server knows it, and those that the settings name.
+    /// Empty: the server knows no identity of ours. `None`: everybody may write, or the server cannot be asked.
+    fn intended_writers(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {
+        std::future::ready(Ok(None))
+    }
+    /// Paths of all ephemeral nodes of this session at or below `path`.
+    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>>;
+
+    /// Ends the session at the server and waits for the answer. All other handles must be gone.
+    fn close(self) -> impl Future<Output = ()>;
+}
+
+/// Makes sessions.
+pub trait ZkConnector: 'static {
+    type Client: ZkClient;
+
+    /// One attempt, bounded by about the session timeout.
+    fn connect(&self) -> impl Future<Output = Result<Self::Client, ZkError>>;
+}

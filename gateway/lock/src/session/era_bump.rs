@@ -1,0 +1,239 @@
+//! Begins the next era of an installation: all tokens from then on are larger than every one before.
+
+use fencegate_policies::token::LARGEST_JUMP;
+use fencegate_process::randomness::Randomness;
+
+use super::{
+    client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    era::{self, EpochFloorError, Era, ReadMetaError},
+    paths::Paths,
+};
+use crate::installation::{HIGHEST_BASE, InstallationMeta, UNMARKED};
+use crate::state::InstallationRecord;
+
+/// How far the new base lies above every known epoch. The known ones may be too low: gateways save what they have seen
+/// up to a second late, and a restored ensemble had given out more before.
+pub const BASE_GAP: u64 = 1 << 32;
+
+/// Why there is no new era.
+#[derive(Debug, thiserror::Error)]
+pub enum BumpEraError {
+    #[error(
+        "gateways are registered below {folder}: {names}; their tokens and those of the new era would come in any order, \
+         so stop all of them first (on each of them: `fencegate drain`), or wait until the session of one that was \
+         killed has ended"
+    )]
+    Registered { folder: String, names: String },
+    #[error(
+        "an epoch of {0} leaves no room for tokens: it is a mistake, or the installation has to be made anew"
+    )]
+    TooHigh(u64),
+    #[error(
+        "--at-least {at_least} is more than 2^48 above {known}, the highest that is known here: if it is no mistake, \
+         repeat with `--force`"
+    )]
+    Far { at_least: u64, known: u64 },
+    #[error(
+        "the first token of the new era would be {jump} above those before, because this ensemble's transactions have so \
+         large numbers; a guard without tickets takes more than {LARGEST_JUMP} for forged, and needs a new store then: \
+         repeat with `--force` if there is none, or to make new ones"
+    )]
+    Jump { jump: u64 },
+    #[error("{path} was changed by somebody else meanwhile; look at it with `era show`, and repeat")]
+    Changed { path: String },
+    #[error("write {path}: {source}")]
+    Write { path: String, source: MultiError },
+    #[error(
+        "the answer of ZooKeeper was lost, and what became of it cannot be read; look with `era show`, and repeat"
+    )]
+    Unsettled(#[source] ReadMetaError),
+    #[error(transparent)]
+    Floor(#[from] EpochFloorError),
+}
+
+/// What an operator asks for.
+#[derive(Debug, Default)]
+pub struct BumpRequest<'a> {
+    /// An epoch that was seen.
+    pub at_least: u64,
+    /// The name of an installation that was wiped, and is to go on here.
+    pub name: Option<&'a str>,
+    /// Go on although it is probably a mistake, or the guards would refuse the new tokens.
+    pub force: bool,
+}
+
+/// The era that is to begin.
+#[derive(Debug)]
+pub struct NewEra {
+    pub meta: InstallationMeta,
+    /// The highest epoch that was known; the base lies above it.
+    pub above: u64,
+}
+
+/// Computes the era after `era`, without beginning it. `seen`: what this machine remembers.
+///
+/// # Errors
+/// It cannot be computed, or should not be begun. Nothing was changed; one node was made and removed.
+pub async fn next_era(
+    link: &impl ZkClient,
+    paths: &Paths,
+    era: &Era,
+    (seen, asked): (Option<&InstallationRecord>, &BumpRequest<'_>),
+    randomness: &dyn Randomness,
+) -> Result<NewEra, BumpEraError> {
+    let floor = era::find_floor(link, paths, era, randomness).await.map_err(|why| match why {
+        EpochFloorError::Make { source: MultiError { step: Some(0), .. }, .. } => {
+            BumpEraError::Changed { path: paths.meta() }
+        }
+        why => BumpEraError::Floor(why),
+    })?;
+    compute_next(&era.meta, floor, seen, asked)
+}
+
+/// The era after the one in `meta`. `floor`: an epoch that no token so far exceeds.
+fn compute_next(
+    meta: &InstallationMeta,
+    floor: u64,
+    seen: Option<&InstallationRecord>,
+    asked: &BumpRequest<'_>,
+) -> Result<NewEra, BumpEraError> {
+    let InstallationMeta { uuid, era: number, base, suspect, .. } = meta;
+    let (marked, marked_era) = suspect.as_ref().map_or((0, 0), |mark| (mark.highest, mark.era));
+    let known = floor.max(marked).max(seen.map_or(0, |record| record.highest));
+    let above = known.max(asked.at_least);
+    // The floor contains the number of transactions so far, and each token of the new era adds that number once more.
+    let jump = BASE_GAP.saturating_add(floor.saturating_sub(*base));
+    if !asked.force && above - known > LARGEST_JUMP {
+        return Err(BumpEraError::Far { at_least: above, known });
+    }
+    if !asked.force && jump > LARGEST_JUMP {
+        return Err(BumpEraError::Jump { jump });
+    }
+    let last = (*number).max(marked_era).max(seen.map_or(0, |record| record.era));
+    let meta = InstallationMeta {
+        format: UNMARKED,
+        uuid: asked.name.unwrap_or(uuid).to_owned(),
+        era: last.saturating_add(1),
+        base: base_above(above)?,
+        suspect: None,
+    };
+    Ok(NewEra { meta, above })
+}
+
+/// # Errors
+/// No base would fit above it.
+pub fn base_above(highest: u64) -> Result<u64, BumpEraError> {
+    let base = highest.checked_add(BASE_GAP).filter(|base| *base <= HIGHEST_BASE);
+    base.ok_or(BumpEraError::TooHigh(highest))
+}
+
+/// Begins the era after `era`, if no gateway is registered: in one transaction with a look that nobody is. Gateways
+/// that wait for it take it up by themselves.
+///
+/// # Errors
+/// No new era was begun, unless the error says that this is not known.
+pub async fn bump(
+    link: &impl ZkClient,
+    paths: &Paths,
+    era: &Era,
+    next: InstallationMeta,
+) -> Result<InstallationMeta, BumpEraError> {
+    let (meta, members) = (paths.meta(), paths.members());
+    link.keep_acl(&members).await.map_err(|source| BumpEraError::Write {
+        path: members.clone(),
+        source: MultiError { step: None, fault: source },
+    })?;
+    let data = serde_json::to_vec(&next).expect("plain fields serialise");
+    let steps = [
+        MultiOp::Check { path: &meta, version: era.version },
+        // The server refuses this while a member node is below it, so no gateway can register before the new base is
+        // set.
+        MultiOp::Delete { path: &members, version: None },
+        MultiOp::Create { path: &members, data: b"", kind: NodeKind::Persistent },
+        MultiOp::Set { path: &meta, data: &data },
+    ];
+    match link.commit(&steps).await {
+        Ok(_) => Ok(next),
+        Err(MultiError { step: Some(0), fault: ZkError::BadVersion | ZkError::NoNode }) => {
+            Err(BumpEraError::Changed { path: meta })
+        }
+        Err(MultiError { fault: ZkError::NotEmpty, .. }) => Err(registered_error(link, members).await),
+        // If the session has ended, its last transaction may have been done as well.
+        Err(MultiError { fault: ZkError::Ambiguous(_) | ZkError::SessionEnded, .. }) => {
+            confirm_bump(link, paths, next).await
+        }
+        Err(source) => Err(BumpEraError::Write { path: meta, source }),
+    }
+}
+
+/// Finds out whether the transaction was done, after a lost answer. The connection is a new one by now, so the
+/// transaction was done before or never will be.
+async fn confirm_bump(
+    link: &impl ZkClient,
+    paths: &Paths,
+    next: InstallationMeta,
+) -> Result<InstallationMeta, BumpEraError> {
+    let path = paths.meta();
+    let synced = link.sync(&path).await;
+    synced.map_err(|source| BumpEraError::Unsettled(ReadMetaError::Fault { path: path.clone(), source }))?;
+    let now = era::read(link, paths).await.map_err(BumpEraError::Unsettled)?;
+    if now.meta == next { Ok(next) } else { Err(BumpEraError::Changed { path }) }
+}
+
+async fn registered_error(link: &impl ZkClient, folder: String) -> BumpEraError {
+    // The names are for the message only; the transaction has made the decision.
+    let names = link.children(&folder).await.unwrap_or_default();
+    BumpEraError::Registered { folder, names: names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::installation::RollbackEvidence;
+
+    const NOTHING: BumpRequest<'_> = BumpRequest { at_least: 0, name: None, force: false };
+
+    fn meta(era: u64, base: u64, suspect: Option<RollbackEvidence>) -> InstallationMeta {
+        InstallationMeta { format: 1, uuid: "ours".into(), era, base, suspect }
+    }
+
+    #[test]
+    fn the_next_era_is_above_every_number_that_anybody_knows() {
+        let seen = InstallationRecord { installation: "ours".into(), era: 7, highest: 900 };
+        let mark = RollbackEvidence { highest: 800, era: 9, by: "gw-1".into() };
+        let told = |suspect, seen, asked| {
+            let next = compute_next(&meta(3, 10, suspect), 500, seen, asked).expect("an era");
+            (next.meta.era, next.meta.base - BASE_GAP, next.meta.format, next.meta.suspect)
+        };
+        assert_eq!(told(None, None, &NOTHING), (4, 500, 1, None));
+        assert_eq!(told(None, Some(&seen), &NOTHING), (8, 900, 1, None));
+        assert_eq!(told(Some(mark.clone()), None, &NOTHING), (10, 800, 1, None));
+        let asked = BumpRequest { at_least: 1000, ..NOTHING };
+        assert_eq!(told(Some(mark), Some(&seen), &asked), (10, 1000, 1, None));
+    }
+
+    #[test]
+    fn an_epoch_far_above_all_that_are_known_has_to_be_meant() {
+        let asked = |at_least, force| BumpRequest { at_least, force, ..NOTHING };
+        let told = |asked| compute_next(&meta(0, 0, None), 500, None, &asked).map(|next| next.above);
+        assert!(told(asked(500 + LARGEST_JUMP, false)).is_ok());
+        assert!(matches!(told(asked(501 + LARGEST_JUMP, false)), Err(BumpEraError::Far { known: 500, .. })));
+        assert!(told(asked(501 + LARGEST_JUMP, true)).is_ok());
+        assert!(matches!(told(asked(u64::MAX, true)), Err(BumpEraError::TooHigh(_))));
+    }
+
+    /// Each token of the new era adds a transaction number to a base that already contains one.
+    #[test]
+    fn an_era_that_guards_without_tickets_would_not_believe_is_not_begun_unasked() {
+        let base = 5 << 50;
+        let told = |czxid, force| {
+            let asked = BumpRequest { force, ..NOTHING };
+            compute_next(&meta(2, base, None), base + czxid, None, &asked)
+        };
+        let furthest = LARGEST_JUMP - BASE_GAP;
+        let next = told(furthest, false).expect("within what they believe");
+        assert!(next.meta.base + furthest <= base + furthest + LARGEST_JUMP);
+        assert!(matches!(told(furthest + 1, false), Err(BumpEraError::Jump { .. })));
+        assert!(told(furthest + 1, true).is_ok());
+    }
+}

@@ -1,0 +1,252 @@
+//! Keeps one session proven, until it is over.
+
+use std::{convert::Infallible, time::Duration};
+
+use fencegate_process::{command_hint, display::HumanDuration};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{
+    active_session::{ActiveSession, SessionState},
+    client::{ConnectionState, MultiError, MultiOp, ZkClient, ZkError},
+    era::Era,
+    heartbeat::{HeartbeatSchedule, HeartbeatTracker},
+    session_check::check_same_session,
+};
+use crate::session::settings::SessionSettings;
+use crate::state::RollbackAlarm;
+
+/// The registration of a session, as its heartbeats need it.
+pub(super) struct SessionRegistration {
+    pub(super) member: String,
+    pub(super) era: Era,
+    pub(super) beats: HeartbeatTracker,
+    /// The connection over which the session was made.
+    pub(super) connection: u64,
+    pub(super) alarm: RollbackAlarm,
+}
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionError {
+    #[error("asked to stop")]
+    Stopped,
+    #[error("the session expired")]
+    Expired,
+    #[error("the member node is gone")]
+    MemberGone,
+    #[error("the installation's meta node changed or went")]
+    MetaChanged,
+    #[error("the connection came back with another session id")]
+    Swapped,
+    #[error("the connection came back, and it is not known for how long the server keeps the session now")]
+    Unheard,
+    #[error(
+        "FG0501: the connection came back to a server that keeps the session for {granted:?} only, which leaves less than \
+         two heartbeats before the safety margin; give all servers one `maxSessionTimeout` and `tickTime`"
+    )]
+    Cut { granted: Duration },
+    #[error(
+        "connected, as it is said, and nothing was acknowledged for twice the session timeout and longer"
+    )]
+    Silent,
+    #[error(
+        "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
+        command_hint::command_line(command_hint::CommandTarget::Gateway, "era show"),
+        command_hint::command_line(command_hint::CommandTarget::Gateway, "era bump")
+    )]
+    RolledBack,
+}
+
+/// Keeps the session until it is over, or until `stop`. Runs `chores` meanwhile.
+pub(super) async fn keep_alive<L: ZkClient>(
+    live: &ActiveSession<L>,
+    mut registration: SessionRegistration,
+    settings: &SessionSettings,
+    view: &watch::Sender<SessionState>,
+    stop: &CancellationToken,
+    chores: &impl AsyncFn(&ActiveSession<L>) -> Infallible,
+) -> SessionError {
+    let mut alarm = registration.alarm.clone();
+    tokio::select! {
+        ended = send_heartbeats(live, &mut registration, settings) => ended,
+        ended = report_state(live, settings, view) => ended,
+        ended = detect_silence(live) => ended,
+        never = report_pauses(live, settings) => match never {},
+        never = chores(live) => match never {},
+        // This session has found that ZooKeeper went back, or another one of the process has; the next session checks
+        // for itself.
+        () = alarm.raised() => SessionError::RolledBack,
+        // An attempt has found a node of ours with another owner.
+        () = live.ended.cancelled() => SessionError::Swapped,
+        () = stop.cancelled() => SessionError::Stopped,
+    }
+}
+
+/// Passes on what the client library says of the connection. Only the end of a session is believed; nothing here
+/// extends the proof.
+async fn report_state<L: ZkClient>(
+    live: &ActiveSession<L>,
+    settings: &SessionSettings,
+    view: &watch::Sender<SessionState>,
+) -> SessionError {
+    loop {
+        let state = live.client.state();
+        match state {
+            ConnectionState::Connected => settings.metrics.set_connected(),
+            ConnectionState::Disconnected => settings.metrics.set_disconnected(),
+            ConnectionState::Ended => {
+                settings.metrics.set_no_session();
+                return SessionError::Expired;
+            }
+        }
+        // At once, and not with the next beat: the proof was computed with the longer timeout, and is too long now.
+        if let Err(ended) = apply_granted_timeout(live, settings) {
+            return ended;
+        }
+        let connected = state == ConnectionState::Connected;
+        debug!(connected, "session.state");
+        view.send_replace(SessionState::Active { connected, deadline: live.session_deadline.clone() });
+        live.client.state_changed().await;
+        if live.client.state() == ConnectionState::Connected {
+            settings.metrics.record_reconnect();
+        }
+    }
+}
+
+/// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
+async fn send_heartbeats<L: ZkClient>(
+    live: &ActiveSession<L>,
+    registration: &mut SessionRegistration,
+    settings: &SessionSettings,
+) -> SessionError {
+    let meta = live.paths.meta();
+    // The connection of which we know that it belongs to our session.
+    let SessionRegistration { member, era, beats, connection: ours, .. } = registration;
+    let mut next = Instant::now();
+    let mut pace = HeartbeatLag::default();
+    loop {
+        sleep_until(next).await;
+        let connection = live.client.reconnects();
+        if connection != *ours {
+            match check_same_session(&live.client, member).await {
+                Some(true) if live.client.granted_timeout().is_none() => return SessionError::Unheard,
+                Some(true) => *ours = connection,
+                Some(false) => return SessionError::Swapped,
+                None => {}
+            }
+        }
+        if let Err(ended) = apply_granted_timeout(live, settings) {
+            return ended;
+        }
+        beats.record_sent(live.clock.now(), live.heartbeat_schedule.get());
+        // Counted from now, because missed beats are not made up for after a pause.
+        next = Instant::now() + beats.period();
+        let (sent, says) = (live.clock.now(), settings.member.data());
+        let steps = [
+            MultiOp::Check { path: &meta, version: era.version },
+            MultiOp::Set { path: member, data: &says },
+        ];
+        let answer = live.client.commit(&steps).await;
+        let took = live.clock.now().since(sent);
+        settings.metrics.record_heartbeat(took);
+        match answer {
+            Ok(_) => {
+                live.last_acknowledged.set(live.clock.now());
+                pace.record(took, live.heartbeat_schedule.get());
+                // Only if the connection was known to be our session's before and after: the write may have waited and
+                // gone out over a new one.
+                if let (Some(deadline), true) =
+                    (beats.acknowledged_deadline(), live.client.reconnects() == *ours)
+                {
+                    live.session_deadline.extend(deadline);
+                    live.heartbeat_acknowledged.notify_waiters();
+                }
+            }
+            Err(MultiError { fault: ZkError::SessionEnded, .. }) => return SessionError::Expired,
+            Err(MultiError { step: Some(0), .. }) => return SessionError::MetaChanged,
+            Err(MultiError { step: Some(_), fault: ZkError::NoNode }) => return SessionError::MemberGone,
+            Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
+        }
+        settings.metrics.set_proof_remaining(live.session_deadline.expires_at().since(live.clock.now()));
+        settings.metrics.set_nodes(live.registry.nodes(), live.registry.bytes());
+    }
+}
+
+/// Tells the log whether heartbeats are acknowledged in time.
+///
+/// Each heartbeat is sent after the answer to the one before. If answers take longer than the gap, every beat counts as
+/// the first after a gap and extends nothing. Then no lock is granted, and the operator has to know the reason.
+#[derive(Default)]
+struct HeartbeatLag {
+    slow: bool,
+}
+
+impl HeartbeatLag {
+    fn record(&mut self, took: Duration, rhythm: HeartbeatSchedule) {
+        let slow = took > rhythm.gap;
+        if slow && !self.slow {
+            let longest = HumanDuration(rhythm.gap);
+            warn!(took = %HumanDuration(took), %longest, "heartbeats are acknowledged too slowly to prove the session; ZooKeeper is slow, and nothing is granted meanwhile");
+        }
+        if !slow && self.slow {
+            info!(took = %HumanDuration(took), "heartbeats are acknowledged in time again");
+        }
+        self.slow = slow;
+    }
+}
+
+/// A server may grant less than the session was made with, and so end the session sooner. The proof is cut by the
+/// difference.
+fn apply_granted_timeout<L: ZkClient>(
+    live: &ActiveSession<L>,
+    settings: &SessionSettings,
+) -> Result<(), SessionError> {
+    let before = live.heartbeat_schedule.get();
+    let Some(granted) = live.client.granted_timeout().filter(|granted| *granted < before.timeout) else {
+        return Ok(());
+    };
+    let rhythm = HeartbeatSchedule::new(&settings.policy, granted);
+    live.session_deadline.shorten(before.proof_duration().saturating_sub(rhythm.proof_duration()));
+    live.heartbeat_schedule.set(rhythm);
+    if !rhythm.is_sound(&settings.policy) {
+        return Err(SessionError::Cut { granted });
+    }
+    warn!(code = "FG0501", before = %HumanDuration(before.timeout), granted = %HumanDuration(granted), "a server keeps the session for less than the one before");
+    settings.metrics.record_established(granted);
+    Ok(())
+}
+
+/// Returns when the client library says that it is connected, but nothing was acknowledged for too long for that to be
+/// true. Its task may have died, and then it never reports an end. Slow acknowledgements count here even if they extend
+/// no proof: a new session would not make the servers faster.
+async fn detect_silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
+    loop {
+        let timeout = live.heartbeat_schedule.get().timeout;
+        sleep(timeout / 2).await;
+        let silent = live.clock.now().since(live.last_acknowledged.get()) > timeout * 2;
+        if silent && live.client.state() == ConnectionState::Connected {
+            return SessionError::Silent;
+        }
+    }
+}
+
+/// Reports pauses of the process. It only sleeps and looks at the clock, so that slow answers of ZooKeeper do not count
+/// as pauses.
+async fn report_pauses<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) -> Infallible {
+    loop {
+        // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
+        // timeout, the pause that an alert is about.
+        let (asleep, rest) = (live.clock.now(), live.heartbeat_schedule.get().period / 8);
+        sleep(rest).await;
+        let late = live.clock.now().since(asleep).saturating_sub(rest);
+        if late > settings.policy.tick / 2 {
+            warn!(late = %HumanDuration(late), "process.paused");
+            settings.metrics.record_pause(late, live.heartbeat_schedule.get().timeout);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What one session remembers of the parents of keys: which exist in ZooKeeper, and where its own attempts stand. A
+//! wrong memory costs one round trip.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+};
+
+use super::retained_parents::RetainedParents;
+
+#[derive(Default)]
+pub struct ParentCache {
+    /// Parents that existed when they were last seen.
+    there: BoundedSet,
+    /// Parents at which a transaction was refused because of other contenders.
+    disputed: BoundedSet,
+    /// The number of our attempts, by parent.
+    ours: RefCell<HashMap<u64, u32>>,
+    pub(crate) kept: RetainedParents,
+    hasher: RandomState,
+}
+
+/// A set of bounded size: if two entries have the same place, the later one stays.
+struct BoundedSet(RefCell<Box<[u64]>>);
+
+/// Entries of a set, eight bytes each.
+const CAPACITY: usize = 8192;
+
+impl Default for BoundedSet {
+    fn default() -> Self {
+        Self(RefCell::new(vec![0; CAPACITY].into()))
+    }
+}
+
+impl BoundedSet {
+    fn contains(&self, mark: u64) -> bool {
+        self.0.borrow()[place(mark)] == mark
+    }
+
+    fn insert(&self, mark: u64) {
+        self.0.borrow_mut()[place(mark)] = mark;
+    }
+
+    fn remove(&self, mark: u64) {
+        let noted = &mut self.0.borrow_mut()[place(mark)];
+        if *noted == mark {
+            *noted = 0;
+        }
+    }
+}
+
+fn place(mark: u64) -> usize {
+    usize::try_from(mark >> 32).unwrap_or_default() % CAPACITY
+}
+
+impl ParentCache {
+    /// Whether the parent probably exists.
+    pub fn is_expected(&self, parent: &str) -> bool {
+        self.there.contains(self.mark(parent))
+    }
+
+    pub fn mark_present(&self, parent: &str) {
+        self.there.insert(self.mark(parent));
+    }
+
+    pub fn mark_absent(&self, parent: &str) {
+        self.there.remove(self.mark(parent));
+    }
+
+    /// Whether requests at this parent have to be sent alone: in a shared transaction a refusal would hit others, too.
+    pub fn is_disputed(&self, parent: &str) -> bool {
+        self.disputed.contains(self.mark(parent))
+    }
+
+    pub fn mark_disputed(&self, parent: &str) {
+        self.disputed.insert(self.mark(parent));
+    }
+
+    /// Our node was made without other contenders, so the parent is not disputed any more.
+    pub fn clear_disputed(&self, parent: &str) {
+        self.disputed.remove(self.mark(parent));
+    }
+
+    /// An attempt of ours begins there. Give the returned mark to [`ParentCache::remove_attempt`] at its end.
+    pub(crate) fn add_attempt(&self, parent: &str) -> u64 {
+        let mark = self.mark(parent);
+        *self.ours.borrow_mut().entry(mark).or_default() += 1;
+        mark
+    }
+
+    /// Whether an attempt of ours is there, or about to be.
+    pub(crate) fn has_attempts(&self, parent: &str) -> bool {
+        self.ours.borrow().contains_key(&self.mark(parent))
+    }
+
+    pub(crate) fn remove_attempt(&self, mark: u64) {
+        let mut ours = self.ours.borrow_mut();
+        if let Some(count) = ours.get_mut(&mark) {
+            *count -= 1;
+            if *count == 0 {
+                ours.remove(&mark);
+            }
+        }
+    }
+
+    /// Whether exactly one attempt of ours is there, or about to be.
+    pub(crate) fn has_single_attempt(&self, mark: u64) -> bool {
+        self.ours.borrow().get(&mark) == Some(&1)
+    }
+
+    fn mark(&self, parent: &str) -> u64 {
+        // 0 stands for an empty place.
+        self.hasher.hash_one(parent) | 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_last_is_expected() {
+        let parents = ParentCache::default();
+        assert!(!parents.is_expected("/a"));
+        parents.mark_present("/a");
+        assert!(parents.is_expected("/a") && !parents.is_expected("/b"));
+        parents.mark_absent("/b");
+        assert!(parents.is_expected("/a"));
+        parents.mark_absent("/a");
+        assert!(!parents.is_expected("/a"));
+    }
+
+    #[test]
+    fn an_attempt_is_alone_until_another_one_of_the_session_begins_there() {
+        let parents = ParentCache::default();
+        let first = parents.add_attempt("/a");
+        assert!(parents.has_single_attempt(first));
+        let second = parents.add_attempt("/a");
+        assert!(first == second && !parents.has_single_attempt(first));
+        parents.remove_attempt(second);
+        assert!(parents.has_single_attempt(first));
+        parents.remove_attempt(first);
+        assert!(!parents.has_single_attempt(first) && parents.ours.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_parent_is_disputed_until_it_is_settled() {
+        let parents = ParentCache::default();
+        parents.mark_disputed("/a");
+        assert!(parents.is_disputed("/a") && !parents.is_disputed("/b"));
+        parents.clear_disputed("/a");
+        assert!(!parents.is_disputed("/a"));
+    }
+}

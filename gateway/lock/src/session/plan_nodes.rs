@@ -1,0 +1,142 @@
+//! The nodes by which gateways publish their plans: `{root}/plans/<fingerprint>.<part>.<parts>`, written once.
+//!
+//! Each session that publishes a plan makes an ephemeral node below each part: it names the plan. The czxid of that
+//! node says which session was first. A part is a container: the server removes it some time after its last child has
+//! gone. So nobody has to tidy up. If a part goes just before a session names it, the naming fails, and the part is
+//! written again. The same transaction writes `{root}/plans`. That wakes the other gateways, and the version of that
+//! node tells whether anybody has published since.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+
+use super::{
+    client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    paths::{Paths, PlanPart},
+    plan_publication::PlanPublication,
+};
+
+/// Bytes of a part: well below the megabyte that a server takes in one request.
+const PART_BYTES: usize = 512 * 1024;
+
+/// A larger plan is not accepted.
+const MAX_PARTS: usize = 64;
+
+/// Paths of the parts of a plan, first to last.
+fn part_paths(paths: &Paths, publication: &PlanPublication) -> Vec<String> {
+    let count = publication.bytes().len().div_ceil(PART_BYTES).max(1);
+    let part = |number| paths.plan_part(publication.fingerprint(), number, count);
+    (0..count).map(part).collect()
+}
+
+/// Paths of the nodes by which `member` names this plan.
+pub(super) fn member_paths(paths: &Paths, publication: &PlanPublication, member: &str) -> Vec<String> {
+    part_paths(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
+}
+
+/// Writes the parts that are missing.
+pub(super) async fn write_parts(
+    link: &impl ZkClient,
+    paths: &Paths,
+    publication: &PlanPublication,
+) -> Result<(), ZkError> {
+    let there = |made: Result<_, ZkError>| match made {
+        Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+        Err(fault) => Err(fault),
+    };
+    there(link.create(&paths.plans(), b"", NodeKind::Persistent).await)?;
+    let paths = part_paths(paths, publication);
+    let bytes = publication.bytes();
+    for (number, path) in paths.iter().enumerate() {
+        let part =
+            &bytes[(number * PART_BYTES).min(bytes.len())..((number + 1) * PART_BYTES).min(bytes.len())];
+        there(link.create(path, part, NodeKind::Container).await)?;
+    }
+    Ok(())
+}
+
+/// All plans in ZooKeeper, each with the sessions that have published it.
+pub(super) async fn list_published(
+    link: &impl ZkClient,
+    paths: &Paths,
+) -> Result<BTreeMap<PlanPart, Vec<String>>, ZkError> {
+    let folder = paths.plans();
+    let nodes = match link.children(&folder).await {
+        Err(ZkError::NoNode) => Vec::new(),
+        nodes => nodes?,
+    };
+    let first = nodes.iter().filter_map(|node| PlanPart::parse(node)).filter(|part| part.number == 0);
+    let first: Vec<PlanPart> = first.collect();
+    let below = first.iter().map(|part| async move {
+        match link.children(&format!("{folder}/{part}", folder = paths.plans())).await {
+            // The part has gone meanwhile, so nobody publishes it.
+            Err(ZkError::NoNode) => Ok(Vec::new()),
+            members => members,
+        }
+    });
+    let below = join_all(below).await;
+    first.into_iter().zip(below).map(|(part, members)| Ok((part, members?))).collect()
+}
+
+/// Reads a plan. `Err(Ok(why))`: its content does not fit its name.
+pub(super) async fn read_plan(
+    link: &impl ZkClient,
+    paths: &Paths,
+    plan: &PlanPart,
+) -> Result<PlanPublication, Result<String, ZkError>> {
+    if plan.count > MAX_PARTS {
+        return Err(Ok(format!("it has {} parts", plan.count)));
+    }
+    let mut bytes = Vec::new();
+    for number in 0..plan.count {
+        let path = paths.plan_part(&plan.fingerprint, number, plan.count);
+        match link.data(&path).await {
+            Ok((part, _)) => bytes.extend(part),
+            Err(ZkError::NoNode) => return Err(Ok(format!("{path} is not there"))),
+            Err(fault) => return Err(Err(fault)),
+        }
+    }
+    let read = PlanPublication::from_bytes(bytes);
+    match read.fingerprint() == plan.fingerprint {
+        true => Ok(read),
+        false => Err(Ok("its parts are not what its fingerprint says".to_owned())),
+    }
+}
+
+/// Names `next` in place of `before`. `version`: of `{root}/plans`; if anybody has published since, this is refused.
+///
+/// # Errors
+/// Step 0 is refused if somebody has published since.
+pub(super) async fn replace_plan(
+    link: &impl ZkClient,
+    paths: &Paths,
+    version: i32,
+    before: &[String],
+    next: &[String],
+) -> Result<(), MultiError> {
+    let plans = paths.plans();
+    let mut steps = vec![MultiOp::Check { path: &plans, version }, MultiOp::Set { path: &plans, data: b"" }];
+    steps.extend(before.iter().map(|path| MultiOp::Delete { path, version: None }));
+    steps.extend(next.iter().map(|path| MultiOp::Create { path, data: b"", kind: NodeKind::Ephemeral }));
+    link.commit(&steps).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_larger_than_a_node_may_be_stands_in_parts() {
+        let paths = Paths::new("/f");
+        let small = PlanPublication::from_bytes(b"{}".to_vec());
+        assert_eq!(part_paths(&paths, &small), [format!("/f/plans/{}.0.1", small.fingerprint())]);
+        let large = PlanPublication::from_bytes(vec![b' '; PART_BYTES + 1]);
+        let named = member_paths(&paths, &large, "gw-01");
+        assert_eq!(named[1], format!("/f/plans/{}.1.2/gw-01", large.fingerprint()));
+        let found = PlanPart::parse(&format!("{}.1.2", large.fingerprint())).expect("a part");
+        assert_eq!((found.number, found.count, &*found.fingerprint), (1, 2, large.fingerprint()));
+        for other in ["x", "a.0", "a.0.1.2", "a.x.1", ""] {
+            assert_eq!(PlanPart::parse(other), None, "{other}");
+        }
+    }
+}

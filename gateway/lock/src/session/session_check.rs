@@ -1,0 +1,25 @@
+//! Finds out whether a new connection still belongs to our session.
+
+use tracing::debug;
+
+use super::{
+    client::{NodeKind, ZkClient, ZkError},
+    member::reconnect_probe,
+};
+
+/// Whether the connection after a reconnect still belongs to our session. A write to the member node would succeed from
+/// any session, and so "prove" one that nobody keeps alive. So a new ephemeral node is made, and its owner compared.
+/// `None`: it could not be found out.
+pub async fn check_same_session(link: &impl ZkClient, member: &str) -> Option<bool> {
+    let probe = reconnect_probe(member);
+    let mut made = link.create(&probe, b"", NodeKind::Ephemeral).await;
+    if made == Err(ZkError::NodeExists) {
+        // This node is left from an earlier probe. Its owner says nothing of this connection.
+        link.delete(&probe).await.ok()?;
+        made = link.create(&probe, b"", NodeKind::Ephemeral).await;
+    }
+    if let Err(fault) = link.delete(&probe).await {
+        debug!(%fault, "probe left behind until the session ends");
+    }
+    made.ok().map(|created| created.stat.owner == link.id())
+}

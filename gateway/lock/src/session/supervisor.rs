@@ -1,0 +1,380 @@
+//! Makes a session, registers it, has it kept, and begins anew when it is over.
+
+use std::{cell::Cell, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_process::display::{HumanDuration, error_chain};
+use tokio::{
+    sync::{Notify, watch},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{
+    active_session::{ActiveSession, CurrentSession, SessionState},
+    announced_plan::AnnouncedPlan,
+    batch::BatchQueue,
+    client::{MultiError, ZkClient, ZkConnector, ZkError},
+    era::{self, Era, InitOutcome, InitialEra, ReadMetaError},
+    heartbeat::{HeartbeatSchedule, HeartbeatTracker},
+    heartbeat_loop::{SessionError, SessionRegistration, keep_alive},
+    paths::Paths,
+    plan_nodes,
+    plan_publication::PlanPublication,
+    plan_watch,
+    session_deadline::SessionDeadline,
+    settings::SessionSettings,
+};
+use crate::{installation::RollbackEvidence, session::registry::NodeRegistry, state::RollbackError};
+
+/// Why there is no session yet.
+#[derive(Debug, thiserror::Error)]
+enum EstablishSessionError {
+    #[error("connect to ZooKeeper: {0}")]
+    Connect(ZkError),
+    #[error("make the installation's nodes: {0}")]
+    Init(ZkError),
+    #[error(transparent)]
+    Era(#[from] ReadMetaError),
+    #[error(transparent)]
+    WentBack(#[from] RollbackError),
+    #[error("{path} changed each time that it was read, or the server is behind")]
+    Behind { path: String },
+    #[error("look whether that is what the ensemble says: {0}")]
+    Confirm(ZkError),
+    #[error("register: {0}")]
+    Register(#[from] MultiError),
+    #[error("read the registration just made: {0}")]
+    Registration(ZkError),
+    #[error("the registration just made is gone, or its transaction gives no token")]
+    NoEpoch,
+    #[error("publish the plan for the other gateways: {0}")]
+    Publish(ZkError),
+    #[error("compare the plan with those of the other gateways: {0}")]
+    Compare(ZkError),
+    #[error(
+        "FG0501: ZooKeeper granted a session timeout of {negotiated:?} for the {asked:?} asked for, which leaves less \
+         than two heartbeats before the safety margin of {margin:?}; raise maxSessionTimeout or lower the margin"
+    )]
+    Timeout { asked: Duration, negotiated: Duration, margin: Duration },
+}
+
+impl EstablishSessionError {
+    /// Whether an ACL keeps our identity out.
+    fn is_denied(&self) -> bool {
+        match self {
+            Self::Init(fault)
+            | Self::Confirm(fault)
+            | Self::Registration(fault)
+            | Self::Publish(fault)
+            | Self::Compare(fault) => {
+                matches!(fault, ZkError::Denied(_))
+            }
+            Self::Era(ReadMetaError::Fault { source, .. }) => matches!(source, ZkError::Denied(_)),
+            Self::Register(failed) => matches!(failed.fault, ZkError::Denied(_)),
+            _ => false,
+        }
+    }
+}
+
+/// Keeps a session until `stop`, then closes it if nothing uses it any more. `chores`: the other work of each session,
+/// beside its heartbeats.
+pub async fn supervise<C: ZkConnector>(
+    connect: C,
+    settings: Rc<SessionSettings>,
+    current: Rc<CurrentSession<C::Client>>,
+    view: watch::Sender<SessionState>,
+    stop: CancellationToken,
+    chores: impl AsyncFn(&ActiveSession<C::Client>) -> Infallible,
+) {
+    let mut pause = PAUSE.start;
+    while !stop.is_cancelled() {
+        let established = tokio::select! {
+            established = establish(&connect, &settings) => established,
+            () = stop.cancelled() => return,
+        };
+        match established {
+            Ok((live, registration)) => {
+                let era = registration.era.clone();
+                pause = PAUSE.start;
+                let live = Rc::new(live);
+                current.set(Some(live.clone()));
+                let ended = keep_alive(&live, registration, &settings, &view, &stop, &chores).await;
+                if let Some((publishes, _)) = live.plan_publisher() {
+                    publishes.judge.end_session(live.client.id());
+                }
+                if matches!(ended, SessionError::Stopped) {
+                    drop(live);
+                    return close_session(&current).await;
+                }
+                give_up(&live, &current, &view, &settings, &ended);
+                // Only the session that saw it marks it: another session may be connected to another ensemble.
+                if live.rolled_back.get() {
+                    tokio::select! {
+                        () = mark_suspect(&live.client, &live.paths, &era, &settings) => {}
+                        () = stop.cancelled() => return,
+                    }
+                }
+            }
+            Err(why) => {
+                report_failure(&why, &view, &settings);
+                tokio::select! { () = sleep(pause) => (), () = stop.cancelled() => return }
+                pause = (pause * 2).min(PAUSE.end);
+            }
+        }
+    }
+}
+
+/// Between two attempts to make a session.
+const PAUSE: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
+
+/// Revokes the proof first, so that no byte leaves under this session any more, and then tells all others.
+fn give_up<L: ZkClient>(
+    live: &ActiveSession<L>,
+    current: &CurrentSession<L>,
+    view: &watch::Sender<SessionState>,
+    settings: &SessionSettings,
+    ended: &SessionError,
+) {
+    live.session_deadline.revoke();
+    live.ended.cancel();
+    current.set(None);
+    settings.metrics.record_ended();
+    error!(session = format_args!("{:#x}", live.client.id()), reason = %ended, "session.ended");
+    view.send_replace(match ended {
+        SessionError::RolledBack => SessionState::RolledBack(ended.to_string().into()),
+        _ => SessionState::NoSession(ended.to_string().into()),
+    });
+}
+
+/// Tells all others why there is no session.
+fn report_failure(
+    why: &EstablishSessionError,
+    view: &watch::Sender<SessionState>,
+    settings: &SessionSettings,
+) {
+    settings.metrics.set_no_session();
+    let told: Arc<str> = error_chain(why).into();
+    if let EstablishSessionError::WentBack(_) = why {
+        error!(code = "FG0503", error = %why, "session.rolled_back");
+        // The alarm is raised once. The other sessions then check for themselves, and go on if they find nothing.
+        if !matches!(*view.borrow(), SessionState::RolledBack(_)) {
+            settings.token_history.raise_alarm();
+        }
+        view.send_replace(SessionState::RolledBack(told));
+        settings.metrics.set_rolled_back(true);
+        return;
+    }
+    if settings.log_dedup.insert(&told) {
+        let code = match why {
+            EstablishSessionError::Era(ReadMetaError::Missing { .. }) => Some("FG0506"),
+            EstablishSessionError::Connect(ZkError::Tls(_)) => Some("FG0521"),
+            why if why.is_denied() => Some("FG0524"),
+            _ => None,
+        };
+        warn!(code, error = %told, "no ZooKeeper session");
+    }
+    view.send_replace(match why {
+        EstablishSessionError::Era(ReadMetaError::Missing { .. }) => SessionState::NotInitialised(told),
+        _ => SessionState::NoSession(told),
+    });
+}
+
+/// Tells the other gateways through `meta`. Gateways that did not run before cannot see it by themselves.
+async fn mark_suspect(link: &impl ZkClient, paths: &Paths, era: &Era, settings: &SessionSettings) {
+    let uuid = &era.meta.uuid;
+    // Only epochs of this installation count. With those of another one a sound installation would be stopped.
+    let highest = settings.token_history.highest_for(uuid);
+    if highest == 0 {
+        return;
+    }
+    let mark =
+        RollbackEvidence { highest, era: settings.token_history.era_for(uuid), by: settings.gateway.clone() };
+    let marked = era::mark_suspect(link, paths, era, mark);
+    match timeout(link.timeout(), marked).await {
+        Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
+        // Another gateway was faster; otherwise the next session tries again.
+        Ok(Err(failed)) => warn!(error = %failed, "installation not marked"),
+        Err(_elapsed) => warn!("installation not marked in time"),
+    }
+}
+
+async fn establish<C: ZkConnector>(
+    connect: &C,
+    settings: &SessionSettings,
+) -> Result<(ActiveSession<C::Client>, SessionRegistration), EstablishSessionError> {
+    let alarm = settings.token_history.subscribe();
+    // Taken before the session exists, so the session cannot be older than this.
+    let connecting = settings.clock.now();
+    let link = connect.connect().await.map_err(EstablishSessionError::Connect)?;
+    let connection = link.reconnects();
+    let rhythm = heartbeat_schedule(settings, &link)?;
+    let paths = Paths::new(&settings.policy.root);
+    if settings.init && settings.token_history.newest_record().is_none() {
+        let init = era::init(&link, &paths, InitialEra::default(), &*settings.randomness)
+            .await
+            .map_err(EstablishSessionError::Init)?;
+        if init == InitOutcome::Made {
+            info!(path = %paths.meta(), "installation made");
+        }
+    }
+    let era = read_valid_era(&link, &paths, settings).await?;
+    let member = paths.member(&settings.gateway, link.id());
+    let announced = register(&link, &paths, &era, &member, settings).await?;
+    settings.token_history.set_installation(&era.meta);
+    settings.metrics.set_rolled_back(false);
+    info!(
+        session = format_args!("{:#x}", link.id()),
+        timeout = %HumanDuration(rhythm.timeout),
+        heartbeat = %HumanDuration(rhythm.period),
+        margin = %HumanDuration(rhythm.margin),
+        era = era.meta.era,
+        "session.established"
+    );
+    settings.metrics.record_established(rhythm.timeout);
+    settings.log_dedup.clear();
+    // The proof holds only from the first beat that extends it. A session that took long to make has little time left,
+    // and a lock granted in that time would be given up at once.
+    let proof = Arc::new(SessionDeadline::new(link.id(), connecting));
+    let live = ActiveSession {
+        client: link,
+        member: Paths::member_name(&settings.gateway, proof.session()),
+        paths,
+        peer_endpoint: settings.member.endpoint().cloned(),
+        local_member: settings.member.clone(),
+        announced_plan: announced.map(AnnouncedPlan::new),
+        session_deadline: proof,
+        base: era.meta.base,
+        token_history: settings.token_history.clone(),
+        registry: NodeRegistry::default(),
+        batch_queue: BatchQueue::new(&settings.policy.identities),
+        ended: CancellationToken::new(),
+        clock: settings.clock.clone(),
+        randomness: settings.randomness.clone(),
+        sequence_limit: settings.sequence_limit,
+        metrics: settings.metrics.clone(),
+        heartbeat_schedule: Cell::new(rhythm),
+        heartbeat_acknowledged: Notify::new(),
+        last_acknowledged: Cell::new(settings.clock.now()),
+        rolled_back: Cell::new(false),
+    };
+    // No lock is granted before the plans of the other gateways are known.
+    let compared = timeout(rhythm.timeout, plan_watch::evaluate_peers(&live)).await;
+    let compared = compared.unwrap_or_else(|_late| Err(ZkError::Ambiguous("not in time".to_owned())));
+    compared.map_err(EstablishSessionError::Compare)?;
+    Ok((
+        live,
+        SessionRegistration {
+            member,
+            era,
+            beats: HeartbeatTracker::new(rhythm, connecting),
+            connection,
+            alarm,
+        },
+    ))
+}
+
+/// Reads `meta`, and refuses it if its tokens would not be above all that were seen.
+async fn read_valid_era(
+    link: &impl ZkClient,
+    paths: &Paths,
+    settings: &SessionSettings,
+) -> Result<Era, EstablishSessionError> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let era = match era::read(link, paths).await {
+            Err(ReadMetaError::Missing { path }) => {
+                let gone = settings.token_history.missing_meta_error(&path).map(EstablishSessionError::from);
+                return Err(gone.unwrap_or_else(|| ReadMetaError::Missing { path }.into()));
+            }
+            read => read?,
+        };
+        let Err(went_back) = settings.token_history.check_installation(&era.meta) else { return Ok(era) };
+        // A server that is behind may show an older `meta`, which is no reason for an alarm.
+        if era::is_unchanged(link, paths, &era)
+            .await
+            .map_err(|failed| EstablishSessionError::Confirm(failed.fault))?
+        {
+            if should_mark(&went_back, &era) {
+                mark_suspect(link, paths, &era, settings).await;
+            }
+            return Err(went_back.into());
+        }
+        if looks == MAX_META_READS {
+            return Err(EstablishSessionError::Behind { path: paths.meta() });
+        }
+        link.sync(&paths.meta()).await.map_err(EstablishSessionError::Confirm)?;
+    }
+}
+
+/// How often `meta` is read again from a server that may be behind.
+const MAX_META_READS: usize = 3;
+
+/// Whether `meta` has to be marked for others. Gateways without memory cannot see it, and the next era has to be above
+/// the highest epoch that anybody has seen. Another installation is not marked, because it may be sound.
+fn should_mark(went_back: &RollbackError, era: &Era) -> bool {
+    match (went_back, &era.meta.suspect) {
+        (RollbackError::OlderEra { .. }, _) => true,
+        (RollbackError::Suspect { highest }, Some(marked)) => *highest > marked.highest,
+        _ => false,
+    }
+}
+
+/// Makes the member node. The epoch of that node tells whether ZooKeeper went back, before a lock is granted.
+async fn register(
+    link: &impl ZkClient,
+    paths: &Paths,
+    era: &Era,
+    member: &str,
+    settings: &SessionSettings,
+) -> Result<Option<PlanPublication>, EstablishSessionError> {
+    settings.member.peer_check().add_own_member(member);
+    let before = settings.token_history.baseline_for(&era.meta.uuid).map_or(0, |known| known.highest);
+    let publication = settings.member.publisher().map(|publishes| publishes.now.borrow().clone());
+    let mut namings = Vec::new();
+    if let Some(publication) = &publication {
+        plan_nodes::write_parts(link, paths, publication).await.map_err(EstablishSessionError::Publish)?;
+        namings =
+            plan_nodes::member_paths(paths, publication, &Paths::member_name(&settings.gateway, link.id()));
+    }
+    era::register(link, paths, era, (member, &settings.member.data()), &namings).await?;
+    let epoch =
+        era::node_epoch(link, member, era.meta.base).await.map_err(EstablishSessionError::Registration)?;
+    let epoch = epoch.ok_or(EstablishSessionError::NoEpoch)?;
+    // Checked again, because another session of this process may meanwhile have met another ensemble.
+    settings.token_history.check_installation(&era.meta)?;
+    let seen = settings.token_history.record_epoch(epoch, before);
+    if let Err(went_back) = seen {
+        mark_suspect(link, paths, era, settings).await;
+        return Err(went_back.into());
+    }
+    Ok(publication)
+}
+
+fn heartbeat_schedule(
+    settings: &SessionSettings,
+    link: &impl ZkClient,
+) -> Result<HeartbeatSchedule, EstablishSessionError> {
+    let (asked, negotiated) = (settings.policy.session_timeout, link.timeout());
+    let rhythm = HeartbeatSchedule::new(&settings.policy, negotiated);
+    if negotiated != asked {
+        warn!(code = "FG0501", asked = %HumanDuration(asked), negotiated = %HumanDuration(negotiated), "negotiated session timeout differs");
+    }
+    if !rhythm.is_sound(&settings.policy) {
+        return Err(EstablishSessionError::Timeout { asked, negotiated, margin: rhythm.margin });
+    }
+    Ok(rhythm)
+}
+
+/// Closes the session, so that its nodes go at once and not by its timeout.
+async fn close_session<L: ZkClient>(current: &CurrentSession<L>) {
+    let Some(live) = current.set(None) else { return };
+    live.session_deadline.revoke();
+    live.ended.cancel();
+    match Rc::try_unwrap(live) {
+        Ok(live) => live.client.close().await,
+        // A request still holds a lock under it. Closing would hand the key on while the upstream works.
+        Err(_) => warn!("session left to its timeout: something still runs under it"),
+    }
+}

@@ -1,0 +1,165 @@
+//! Finds out why the TLS handshake with a ZooKeeper server fails: the client library only says that it could not
+//! connect.
+
+use std::{io, sync::Arc, time::Duration};
+
+use fencegate_process::{display::error_chain, pem::not_after};
+use futures_util::future::join_all;
+use rustls::{CertificateError, ClientConfig, Error};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use super::credentials::{Credentials, server_name};
+
+/// The result of one try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandshakeOutcome {
+    /// The handshake succeeded. The end of validity of the server's certificate, in seconds since 1970.
+    Accepted(Option<u64>),
+    /// The server answered, and the handshake failed: why.
+    Refused(String),
+    /// Nobody answered: why.
+    Unreachable(String),
+}
+
+/// The time limit for one server, from the lookup of its name to the end of the handshake.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// In TLS 1.3 a server refuses our certificate only after the handshake has ended on our side. We wait this long for
+/// such a refusal.
+const ALERT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Tries a handshake with each server, and sends nothing after it.
+pub(super) async fn probe_all<'s>(
+    servers: &'s [String],
+    shown: &Credentials,
+) -> Vec<(&'s str, HandshakeOutcome)> {
+    let config = shown.client_config();
+    join_all(servers.iter().map(|server| {
+        let config = config.clone();
+        async move {
+            let met = timeout(PROBE_TIMEOUT, probe(server, config, shown)).await;
+            (
+                server.as_str(),
+                met.unwrap_or_else(|_| HandshakeOutcome::Unreachable("no answer in time".into())),
+            )
+        }
+    }))
+    .await
+}
+
+/// The reasons of all servers that refused the handshake; empty if none did.
+pub(super) fn refusals(met: &[(&str, HandshakeOutcome)]) -> String {
+    let refused = met.iter().filter_map(|(server, met)| match met {
+        HandshakeOutcome::Refused(why) => Some(format!("{server}: {why}")),
+        HandshakeOutcome::Accepted(_) | HandshakeOutcome::Unreachable(_) => None,
+    });
+    refused.collect::<Vec<_>>().join("; ")
+}
+
+async fn probe(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> HandshakeOutcome {
+    let Some(name) = server_name(server) else {
+        return HandshakeOutcome::Unreachable("it has no host".into());
+    };
+    let stream = match TcpStream::connect(server).await {
+        Ok(stream) => stream,
+        Err(error) => return HandshakeOutcome::Unreachable(error_chain(&error)),
+    };
+    let refused = |error: &io::Error| HandshakeOutcome::Refused(describe_error(error, shown));
+    let mut stream = match TlsConnector::from(config).connect(name, stream).await {
+        Ok(stream) => stream,
+        Err(error) => return refused(&error),
+    };
+    let until = stream.get_ref().1.peer_certificates().and_then(|chain| not_after(chain.first()?));
+    match timeout(ALERT_TIMEOUT, stream.read_u8()).await {
+        Ok(Err(error)) => refused(&error),
+        // The server waits for our first request, so the handshake was accepted.
+        Err(_) | Ok(Ok(_)) => HandshakeOutcome::Accepted(until),
+    }
+}
+
+/// The answer to one of ZooKeeper's four-letter words; `None` if the server does not answer in time.
+pub(super) async fn four_letter_word(
+    server: &str,
+    word: &str,
+    shown: Option<&Credentials>,
+) -> Option<String> {
+    let asked = async {
+        let stream = TcpStream::connect(server).await?;
+        let Some(shown) = shown else { return exchange(stream, word).await };
+        let name = server_name(server).ok_or(io::ErrorKind::InvalidInput)?;
+        exchange(TlsConnector::from(shown.client_config()).connect(name, stream).await?, word).await
+    };
+    timeout(PROBE_TIMEOUT, asked).await.ok()?.ok()
+}
+
+/// Servers hang up after their answer, some of them without a TLS `close_notify`.
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io::Result<String> {
+    stream.write_all(word.as_bytes()).await?;
+    stream.flush().await?;
+    let mut answer = [0; 256];
+    let read = stream.read(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer[..read]).into_owned())
+}
+
+/// The reason in words. They are the same at each try, so that the log shows a lasting reason only once.
+fn describe_error(error: &io::Error, shown: &Credentials) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(bad)) => describe_certificate_error(bad),
+        Some(Error::AlertReceived(alert)) => {
+            let guess = match shown.expired_certificate() {
+                Some(path) => format!("our certificate in {} has expired", path.display()),
+                None if shown.has_no_client_certificate() => {
+                    "it may ask for a certificate, and `client_certificate_file` is not set".into()
+                }
+                None => "it does not believe who signed our certificate, or what it is for".into(),
+            };
+            format!("it refuses us ({alert:?}): {guess}")
+        }
+        Some(other) => other.to_string(),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "it hung up during the handshake: this may be a port without TLS".into()
+        }
+        None => error_chain(error),
+    }
+}
+
+fn describe_certificate_error(bad: &CertificateError) -> String {
+    match bad {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired".into()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet, by the clock of this machine".into()
+        }
+        // `BadSignature` comes from an authority that has the right name and another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "nobody in `ca_file` has signed its certificate".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "its certificate is for another host than the one in `servers`".into()
+        }
+        CertificateError::Revoked => "its certificate was revoked".into(),
+        other => format!("its certificate is not believed: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_servers_that_refuse_are_complained_about() {
+        let met = [
+            ("a:1", HandshakeOutcome::Unreachable("refused".into())),
+            ("b:1", HandshakeOutcome::Refused("its certificate has expired".into())),
+            ("c:1", HandshakeOutcome::Accepted(None)),
+        ];
+        assert_eq!(refusals(&met), "b:1: its certificate has expired");
+        assert_eq!(refusals(&met[..1]), "");
+    }
+}

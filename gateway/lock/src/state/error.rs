@@ -1,0 +1,103 @@
+//! The signs that ZooKeeper went back, and the remedy for each.
+
+use fencegate_process::command_hint::{self, CommandTarget};
+
+/// ZooKeeper went back: new tokens would not be above those that were seen, so no lock is granted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("FG0503: {}: nothing is granted; {}", self.what(), self.remedy())]
+pub enum RollbackError {
+    /// A node made now is not above what was seen before.
+    Epoch { epoch: u64, highest: u64 },
+    /// An older era of the same installation.
+    OlderEra { known: u64, found: u64, highest: u64 },
+    /// Another installation, whose tokens begin below those that were seen.
+    Another { known: String, found: String, highest: u64 },
+    /// Another installation than this process has served until now, whatever its tokens are.
+    Exchanged { known: String, found: String, highest: u64 },
+    /// `meta` was there, and is not any more.
+    Gone { path: String, highest: u64 },
+    /// Another gateway has found out that ZooKeeper went back, and has marked `meta`.
+    Suspect { highest: u64 },
+}
+
+impl RollbackError {
+    /// The highest epoch that is known to have been given out.
+    pub fn highest(&self) -> u64 {
+        match self {
+            Self::Epoch { highest, .. }
+            | Self::OlderEra { highest, .. }
+            | Self::Another { highest, .. }
+            | Self::Exchanged { highest, .. }
+            | Self::Gone { highest, .. }
+            | Self::Suspect { highest } => *highest,
+        }
+    }
+
+    fn what(&self) -> String {
+        match self {
+            Self::Epoch { epoch, highest } => format!(
+                "ZooKeeper was restored to an older state: a node made now has epoch {epoch}, and {highest} was seen before"
+            ),
+            Self::OlderEra { known, found, highest } => format!(
+                "ZooKeeper was restored to an older state: it is in era {found}, and era {known} was seen, up to epoch {highest}"
+            ),
+            Self::Another { known, found, highest } => format!(
+                "ZooKeeper was wiped or is another one: it has installation {found}, and this gateway has served {known}, up to epoch {highest}"
+            ),
+            Self::Exchanged { known, found, highest } => format!(
+                "ZooKeeper was wiped or is another one: it has installation {found}, and this process serves {known}, up to epoch {highest}"
+            ),
+            Self::Gone { path, highest } => format!(
+                "ZooKeeper was wiped or is another one: {path} is gone, and epochs up to {highest} were seen"
+            ),
+            Self::Suspect { highest } => format!(
+                "ZooKeeper was restored to an older state: a gateway has seen epoch {highest}, and marked it"
+            ),
+        }
+    }
+
+    fn remedy(&self) -> String {
+        let to_type = |verb: &str| {
+            command_hint::command_line(
+                CommandTarget::Gateway,
+                &format!("{verb} --at-least {}", self.highest()),
+            )
+        };
+        let bump = format!("`{}`", to_type("era bump"));
+        match self {
+            Self::Gone { .. } => format!(
+                "if that is meant: `{}`; else correct `zookeeper.servers` and `root`",
+                to_type("era init")
+            ),
+            Self::Exchanged { .. } => format!(
+                "if that is meant: {bump}, and restart the gateway; else correct `zookeeper.servers` and `root`"
+            ),
+            Self::Another { .. } => {
+                format!("if that is meant: {bump}; else correct `zookeeper.servers` and `root`")
+            }
+            _ => format!("{bump} makes larger tokens; the runbook says more under *Restoring ZooKeeper*"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_says_what_was_seen_and_what_to_do() {
+        let forms = [
+            RollbackError::Epoch { epoch: 7, highest: 4711 },
+            RollbackError::OlderEra { known: 3, found: 2, highest: 4711 },
+            RollbackError::Another { known: "one".into(), found: "other".into(), highest: 4711 },
+            RollbackError::Exchanged { known: "one".into(), found: "other".into(), highest: 4711 },
+            RollbackError::Gone { path: "/fencegate/meta".into(), highest: 4711 },
+            RollbackError::Suspect { highest: 4711 },
+        ];
+        for form in forms {
+            let said = form.to_string();
+            assert!(said.starts_with("FG0503: ZooKeeper was "), "{said}");
+            assert!(said.contains("`fencegate era ") && said.contains("--at-least 4711"), "{said}");
+        }
+    }
+}

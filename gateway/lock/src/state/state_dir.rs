@@ -1,0 +1,257 @@
+//! The folder that outlives the process: a record per process, so that no process ever writes over another one's.
+//!
+//! In a rolling restart two processes use one folder for a while, and one of them may be frozen. Each process writes
+//! its own record, and locks a file of its own for as long as it lives. The highest record of each installation counts.
+//! A process copies that into its own record, and then removes the records of ended processes.
+
+use fencegate_process::command_hint;
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use fencegate_process::randomness::{Guid, Randomness};
+use rustix::fs::{FlockOperation, flock};
+use tracing::warn;
+
+use super::record::{InstallationRecord, ParseInstallationRecordError};
+
+/// A place in the folder, for as long as it is kept.
+#[derive(Debug)]
+pub(super) struct StateDir {
+    path: PathBuf,
+    name: Guid,
+    /// Locked until it is closed; if the process dies, the kernel closes it.
+    _lock: File,
+}
+
+/// Why the folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateDirError {
+    #[error(
+        "FG0519: `state_dir`: {}: {why}; put back a copy of it; if there is none, move it away and begin the next era: \
+         `{}`, with an E not below any token seen by guards and services",
+        path.display(), command_hint::command_line(command_hint::CommandTarget::Gateway, "era bump --at-least E")
+    )]
+    Damaged { path: PathBuf, why: ParseInstallationRecordError },
+    #[error(
+        "FG0519: `state_dir`: {}: {why}; start the gateway's newer version again, or move the file away and begin the \
+         next era: `{}`",
+        path.display(), command_hint::command_line(command_hint::CommandTarget::Gateway, "era bump --at-least E")
+    )]
+    Newer { path: PathBuf, why: ParseInstallationRecordError },
+    #[error("FG0519: `state_dir`: read {}: {source}; let the user that the gateway runs as read it", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(
+        "FG0514: `state_dir`: write {}: {source}; make the folder, and give it to the user that the gateway runs as",
+        path.display()
+    )]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// The first part of the names of a process's files, and their endings.
+const PREFIX: &str = "seen-";
+const RECORD: &str = ".json";
+const LOCK: &str = ".lock";
+const DRAFT: &str = ".draft";
+
+/// How often the folder is read anew because a listed file was removed meanwhile.
+const MAX_ATTEMPTS: usize = 16;
+
+/// The furthest record of each installation; empty if there is none yet.
+pub fn read_records(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
+    for _ in 0..MAX_ATTEMPTS {
+        if let Some(records) = try_read_records(folder)? {
+            return Ok(furthest(records));
+        }
+    }
+    let source = io::Error::other("files came and went too often");
+    Err(StateDirError::Read { path: folder.to_owned(), source })
+}
+
+/// The furthest record of each installation: epochs of different installations cannot be compared.
+fn furthest(records: Vec<InstallationRecord>) -> Vec<InstallationRecord> {
+    let mut furthest: Vec<InstallationRecord> = Vec::new();
+    for record in records {
+        match furthest.iter_mut().find(|known| known.installation == record.installation) {
+            Some(known) => {
+                known.era = known.era.max(record.era);
+                known.highest = known.highest.max(record.highest);
+            }
+            None => furthest.push(record),
+        }
+    }
+    furthest
+}
+
+/// `None`: a file was removed meanwhile, and another one now has its content; read again.
+fn try_read_records(folder: &Path) -> Result<Option<Vec<InstallationRecord>>, StateDirError> {
+    let mut records = Vec::new();
+    for name in file_names(folder, RECORD)? {
+        let path = folder.join(format!("{PREFIX}{name}{RECORD}"));
+        match read_content(&path) {
+            Ok(bytes) => records.push(parse_record(path, &bytes)?),
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(StateDirError::Read { path, source }),
+        }
+    }
+    Ok(Some(records))
+}
+
+/// Reads a record, which is one short line. Anything longer is not ours, and might never end.
+fn read_content(path: &Path) -> io::Result<Vec<u8>> {
+    let found = fs::metadata(path)?;
+    if !found.is_file() || found.len() > MAX_RECORD_LEN {
+        return Ok(Vec::new());
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_RECORD_LEN).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+const MAX_RECORD_LEN: u64 = 4096;
+
+fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<InstallationRecord, StateDirError> {
+    InstallationRecord::parse(bytes).map_err(|why| match why {
+        ParseInstallationRecordError::Newer(_) => StateDirError::Newer { path, why },
+        ParseInstallationRecordError::Damaged(_) => StateDirError::Damaged { path, why },
+    })
+}
+
+/// The names of the processes that have a file of this kind.
+fn file_names(folder: &Path, kind: &str) -> Result<Vec<Guid>, StateDirError> {
+    let failed = |source| StateDirError::Read { path: folder.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(kind));
+        names.extend(name.and_then(Guid::parse));
+    }
+    Ok(names)
+}
+
+impl StateDir {
+    /// Takes a place, and reads the records of earlier processes. If all are of one installation, the furthest is
+    /// written under our name before any is removed. If they are of several, all stay until it is known which one we
+    /// serve.
+    ///
+    /// # Errors
+    /// A record cannot be understood, or ours cannot be written.
+    pub(super) fn claim(
+        path: &Path,
+        randomness: &dyn Randomness,
+    ) -> Result<(Self, Vec<InstallationRecord>), StateDirError> {
+        let folder = Self::create_entry(path, randomness)?;
+        let records = read_records(path)?;
+        let only = if let [only] = &records[..] { Some(only) } else { None };
+        if let Some(record) = only {
+            let written = folder.write(record);
+            written.map_err(|source| StateDirError::Write { path: path.to_owned(), source })?;
+        }
+        folder.tidy(only);
+        Ok((folder, records))
+    }
+
+    fn create_entry(path: &Path, randomness: &dyn Randomness) -> Result<Self, StateDirError> {
+        let failed = |source| StateDirError::Write { path: path.to_owned(), source };
+        for _ in 0..MAX_ATTEMPTS {
+            let name = Guid::new(randomness);
+            let lock = path.join(format!("{PREFIX}{name}{LOCK}"));
+            let file = OpenOptions::new().write(true).create_new(true).open(&lock).map_err(failed)?;
+            // Another process may have removed the file as a dead one's before we had locked it.
+            if try_lock(&file).map_err(failed)? && is_same_file(&file, &lock) {
+                return Ok(Self { path: path.to_owned(), name, _lock: file });
+            }
+        }
+        Err(failed(io::Error::other("its files are taken away")))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Durable when it returns. A crash leaves the old record or the new one, never a part.
+    pub(super) fn write(&self, record: &InstallationRecord) -> io::Result<()> {
+        let draft = self.file_path(DRAFT);
+        let mut file = File::create(&draft)?;
+        file.write_all(&record.to_bytes())?;
+        file.sync_all()?;
+        fs::rename(&draft, self.file_path(RECORD))?;
+        File::open(&self.path)?.sync_all()
+    }
+
+    fn file_path(&self, kind: &str) -> PathBuf {
+        self.path.join(format!("{PREFIX}{}{kind}", self.name))
+    }
+
+    /// Removes the records of ended processes that are covered by `ours`.
+    fn tidy(&self, ours: Option<&InstallationRecord>) {
+        // Some processes have a lock file only: they ended before they had a record.
+        let all = [RECORD, LOCK].map(|kind| file_names(&self.path, kind).unwrap_or_default());
+        for name in all.into_iter().flatten() {
+            if name != self.name
+                && let Err(error) = remove_entry(&self.path, name, ours)
+            {
+                warn!(%error, folder = %self.path.display(), "a record of an ended process is left");
+            }
+        }
+    }
+}
+
+fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) -> io::Result<()> {
+    let file = |kind: &str| folder.join(format!("{PREFIX}{name}{kind}"));
+    // Kept open, and so locked, until all its files are removed.
+    let lock = match OpenOptions::new().write(true).open(file(LOCK)) {
+        Ok(lock) if !try_lock(&lock)? => return Ok(()),
+        Ok(lock) => Some(lock),
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    // The process may have written after we read its record, so it is read again under its lock.
+    let says_no_more = |record: InstallationRecord| {
+        ours.is_some_and(|ours| record.is_covered_by(ours)) || is_left_behind(folder, name, &record)
+    };
+    match read_content(&file(RECORD)) {
+        Ok(bytes) if InstallationRecord::parse(&bytes).is_ok_and(says_no_more) => {
+            fs::remove_file(file(RECORD))?
+        }
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => {}
+        Ok(_) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    drop(fs::remove_file(file(DRAFT)));
+    drop(fs::remove_file(file(LOCK)));
+    drop(lock);
+    Ok(())
+}
+
+/// Whether another record that stays covers this one. Of equal records the one with the largest name stays, so two
+/// processes that tidy up at once agree.
+fn is_left_behind(folder: &Path, name: Guid, record: &InstallationRecord) -> bool {
+    let others = file_names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
+    others.into_iter().any(|other| {
+        let bytes = read_content(&folder.join(format!("{PREFIX}{other}{RECORD}"))).unwrap_or_default();
+        InstallationRecord::parse(&bytes).is_ok_and(|theirs| {
+            record.is_covered_by(&theirs) && (theirs != *record || other.to_string() > name.to_string())
+        })
+    })
+}
+
+/// Tries to lock the file, without waiting. True if we have the lock now.
+fn try_lock(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_same_file(file: &File, path: &Path) -> bool {
+    let of = |found: &fs::Metadata| (found.dev(), found.ino());
+    matches!((file.metadata(), fs::metadata(path)), (Ok(ours), Ok(theirs)) if of(&ours) == of(&theirs))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! The metric families of one process: their names and meanings, and the text that Prometheus scrapes.
+
+use std::sync::{Mutex, PoisonError};
+
+use prometheus::{
+    Encoder, IntGaugeVec, Opts, Registry, TextEncoder,
+    core::Collector,
+    proto::{MetricFamily, MetricType},
+};
+
+use crate::process_metrics::ProcessMetrics;
+
+/// The registry of a process. Every family in it is exposed, and is listed in `deploy/METRICS.md`.
+pub struct MetricRegistry {
+    registry: Registry,
+    /// Families with the usual names of the Prometheus libraries, without our prefix.
+    unprefixed: Registry,
+    described: Mutex<Vec<MetricDesc>>,
+}
+
+/// The description of a family.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MetricDesc {
+    pub name: String,
+    pub kind: &'static str,
+    pub labels: Vec<String>,
+    pub help: String,
+}
+
+/// Buckets in seconds, for waits and answers.
+pub const SHORT: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Buckets in seconds, for holds, which last as long as the work under them.
+pub const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+
+/// The gauge of unknown operations, by their store. Every gateway counts all those in ZooKeeper.
+pub fn unknown_operations() -> prometheus::Result<IntGaugeVec> {
+    let help = "Operations that may have happened, until somebody says what came of them. Each gateway counts all of its \
+                installation: take the largest. It says nothing before it has looked through all of them.";
+    IntGaugeVec::new(Opts::new("operations_unknown", help), &["store"])
+}
+
+const PREFIX: &str = "fencegate";
+
+impl Default for MetricRegistry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MetricRegistry {
+    pub fn new() -> Self {
+        let registry = Registry::new_custom(Some(PREFIX.into()), None).expect("the prefix is a name");
+        Self { registry, unprefixed: Registry::new(), described: Mutex::default() }
+    }
+
+    /// Adds the families about the process itself.
+    pub fn with_process(self) -> Self {
+        let process = ProcessMetrics::new();
+        self.describe("", &process);
+        self.unprefixed.register(Box::new(process)).expect("every name is registered once");
+        self
+    }
+
+    pub fn register<C: Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
+        let collector = made.expect("names and labels are well-formed");
+        self.describe("fencegate_", &collector);
+        self.registry.register(Box::new(collector.clone())).expect("every name is registered once");
+        collector
+    }
+
+    fn describe(&self, prefix: &str, collector: &impl Collector) {
+        let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner);
+        for (desc, family) in collector.desc().into_iter().zip(collector.collect()) {
+            let fixed = desc.const_label_pairs.iter().map(|pair| pair.name().to_owned());
+            described.push(MetricDesc {
+                name: format!("{prefix}{}", desc.fq_name),
+                kind: kind_name(family.get_field_type()),
+                labels: fixed.chain(desc.variable_labels.iter().cloned()).collect(),
+                help: desc.help.clone(),
+            });
+        }
+    }
+
+    /// Sorted by name.
+    pub fn descriptions(&self) -> Vec<MetricDesc> {
+        let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        described.sort();
+        described
+    }
+
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
+
+    /// The text format that Prometheus scrapes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for registry in [&self.registry, &self.unprefixed] {
+            TextEncoder::new()
+                .encode(&registry.gather(), &mut text)
+                .expect("writing to memory does not fail");
+        }
+        text
+    }
+}
+
+fn kind_name(kind: MetricType) -> &'static str {
+    match kind {
+        MetricType::COUNTER => "counter",
+        MetricType::GAUGE => "gauge",
+        MetricType::HISTOGRAM => "histogram",
+        MetricType::SUMMARY => "summary",
+        MetricType::UNTYPED => "untyped",
+    }
+}

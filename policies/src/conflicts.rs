@@ -1,0 +1,194 @@
+//! Finds the routes of two plans that may give one request two locks.
+//!
+//! A request may take route *i* of our plan, and route *j* of their plan. Two routes are twins if they take the same
+//! requests for the same service. Let *i'* be the twin of *i* in their plan, and *j'* the twin of *j* in our plan. The
+//! request matches all four routes, and each plan takes the first match. So *i* stands above *j'* in our plan, and *j*
+//! stands above *i'* in theirs.
+//!
+//! Therefore only few pairs of different routes have to be compared: those whose order differs between the plans, and
+//! those of which one route has no twin. Of these, only pairs that one request can match are compared. The locks of a
+//! route and its twin are always compared.
+//!
+//! Leases are another matter: [`lease_conflicts`] compares the keys that clients hold by themselves.
+
+mod lease_conflicts;
+
+use std::collections::{HashMap, HashSet};
+
+use self::lease_conflicts::{LeaseSide, MOST_LOOKS};
+use crate::{
+    key::ResourceKey,
+    plan::{AddressId, MatchConditions},
+    plan_digest::{ConditionsDigest, FencedRoute, PathSegment, PlanDigest},
+};
+
+/// The result of comparing two plans.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConflictReport {
+    /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks; and of patterns of
+    /// leases, as [`PlanDigest::entries`] has them.
+    pub ours: Vec<usize>,
+    /// The plans are too large and too different to look at all pairs: so whatever was not looked at is among these.
+    pub unfinished: bool,
+}
+
+/// One plan, with what is needed to look at a pair.
+struct PlanSide<'p> {
+    routes: &'p [FencedRoute],
+    spots: Vec<HashSet<AddressId>>,
+    conditions: Vec<MatchConditions>,
+    /// The index of each route's twin in the other plan.
+    twin: Vec<Option<usize>>,
+}
+
+/// Routes of `ours` by which a request may take another lock than by `theirs`.
+pub fn find_conflicts(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport {
+    let all = ours.routes.len() + ours.leases.len();
+    let leased = LeaseSide::new(ours).conflicts_with(&LeaseSide::new(theirs));
+    let mut found: HashSet<usize> = leased.at.into_iter().collect();
+    let (mut ours, mut theirs) = (PlanSide::new(ours), PlanSide::new(theirs));
+    pair_twins(&mut ours, &mut theirs);
+    for (at, twin) in ours.twin.iter().enumerate() {
+        if twin.is_some_and(|twin| !ours.routes[at].excludes(&theirs.routes[twin])) {
+            found.insert(at);
+        }
+    }
+    let Some(pairs) = crossing_pairs(&ours, &theirs) else {
+        return ConflictReport { ours: (0..all).collect(), unfinished: true };
+    };
+    for (one, other) in pairs {
+        if !found.contains(&one)
+            && !ours.routes[one].excludes(&theirs.routes[other])
+            && may_match_same_request((&ours, one), (&theirs, other))
+        {
+            found.insert(one);
+        }
+    }
+    let mut found: Vec<usize> = found.into_iter().collect();
+    found.sort_unstable();
+    ConflictReport { ours: found, unfinished: leased.unfinished }
+}
+
+/// The first of these keys, which clients hold as `ours` has their locks, that a request may lock otherwise by `theirs`. Where there are
+/// too many to look at each, it is any of them.
+pub fn find_key_conflict<'k>(
+    ours: &PlanDigest,
+    held: &'k [ResourceKey],
+    theirs: &PlanDigest,
+) -> Option<&'k ResourceKey> {
+    let at = LeaseSide::for_keys(ours, held).conflicting_patterns(&LeaseSide::new(theirs));
+    at.first().map(|at| &held[*at])
+}
+
+impl<'p> PlanSide<'p> {
+    fn new(plan: &'p PlanDigest) -> Self {
+        let spots =
+            |route: &FencedRoute| route.endpoints.iter().map(|endpoint| AddressId::parse(endpoint)).collect();
+        Self {
+            routes: &plan.routes,
+            spots: plan.routes.iter().map(spots).collect(),
+            conditions: plan.routes.iter().map(|route| route.conditions.conditions()).collect(),
+            twin: vec![None; plan.routes.len()],
+        }
+    }
+
+    fn is_same_service(&self, at: usize, other: &PlanSide, there: usize) -> bool {
+        self.routes[at].upstream == other.routes[there].upstream
+            || !self.spots[at].is_disjoint(&other.spots[there])
+    }
+}
+
+impl FencedRoute {
+    /// Whoever takes the one lock waits for whoever holds the other one.
+    fn excludes(&self, other: &Self) -> bool {
+        self.locks.iter().any(|lock| other.locks.contains(lock))
+    }
+}
+
+/// Each route has at most one twin: the first one of the other plan that takes the same requests for the same service, and
+/// is nobody's yet.
+fn pair_twins(ours: &mut PlanSide, theirs: &mut PlanSide) {
+    fn match_criteria(route: &FencedRoute) -> (&[String], &[PathSegment], &ConditionsDigest) {
+        (&route.methods, &route.path, &route.conditions)
+    }
+    let mut there: HashMap<_, Vec<usize>> = HashMap::new();
+    for (at, route) in theirs.routes.iter().enumerate() {
+        there.entry(match_criteria(route)).or_default().push(at);
+    }
+    for at in 0..ours.routes.len() {
+        let Some(same) = there.get(&match_criteria(&ours.routes[at])) else { continue };
+        let free =
+            |other: &&usize| theirs.twin[**other].is_none() && ours.is_same_service(at, theirs, **other);
+        if let Some(&twin) = same.iter().find(free) {
+            ours.twin[at] = Some(twin);
+            theirs.twin[twin] = Some(at);
+        }
+    }
+}
+
+/// Pairs in which one route may have taken a request from the other; `None` if there are too many to compare.
+fn crossing_pairs(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usize)>> {
+    let alone = |side: &PlanSide| -> Vec<usize> {
+        (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect()
+    };
+    let all: Vec<usize> = (0..theirs.twin.len()).collect();
+    let (alone_here, alone_there) = (alone(ours).len(), alone(theirs));
+    // If all twins have the same order in both plans, only routes without a twin matter.
+    let in_order = ours.twin.iter().flatten().is_sorted();
+    let (paired, others) = (ours.twin.len() - alone_here, if in_order { &alone_there } else { &all });
+    let looks = alone_here.saturating_mul(all.len()).saturating_add(paired.saturating_mul(others.len()));
+    if looks > MOST_LOOKS {
+        return None;
+    }
+    let mut pairs = Vec::new();
+    for (one, twin) in ours.twin.iter().enumerate() {
+        for &other in if twin.is_none() { &all } else { others } {
+            let may = match (*twin, theirs.twin[other]) {
+                (Some(twin), _) if twin == other => false,
+                (Some(twin), Some(there)) => one < there && other < twin,
+                (Some(twin), None) => other < twin,
+                (None, Some(there)) => one < there,
+                (None, None) => true,
+            };
+            if may {
+                pairs.push((one, other));
+            }
+        }
+    }
+    Some(pairs)
+}
+
+/// Some request may be taken by both.
+fn may_match_same_request((ours, one): (&PlanSide, usize), (theirs, other): (&PlanSide, usize)) -> bool {
+    let (route, there) = (&ours.routes[one], &theirs.routes[other]);
+    let methods = route.methods.is_empty()
+        || there.methods.is_empty()
+        || route.methods.iter().any(|method| there.methods.contains(method));
+    methods
+        && paths_meet(&route.path, &there.path)
+        && ours.is_same_service(one, theirs, other)
+        && ours.conditions[one].overlaps(&theirs.conditions[other])
+}
+
+fn paths_meet(ours: &[PathSegment], theirs: &[PathSegment]) -> bool {
+    let (mut ours, mut theirs) = (ours.iter(), theirs.iter());
+    loop {
+        match (ours.next(), theirs.next()) {
+            (None, None) => return true,
+            (None, Some(_)) | (Some(_), None) => return false,
+            (Some(PathSegment::Rest), Some(_)) | (Some(_), Some(PathSegment::Rest)) => return true,
+            (Some(PathSegment::Is(one)), Some(PathSegment::Is(other))) if one != other => return false,
+            // An empty segment is a trailing slash, and no value.
+            (Some(PathSegment::Is(one)), Some(PathSegment::Any))
+            | (Some(PathSegment::Any), Some(PathSegment::Is(one)))
+                if one.is_empty() =>
+            {
+                return false;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

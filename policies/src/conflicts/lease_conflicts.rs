@@ -1,0 +1,120 @@
+//! Finds keys that requests lock by the routes of one plan, and clients of the other plan hold by themselves under another lock.
+//!
+//! A plan grants leases of a key where its own routes lock that key, and no leases of keys that its routes lock as other programs do or
+//! with a delay. A gateway that has no such route knows nothing of that.
+
+use std::collections::HashSet;
+
+use crate::{
+    key::{Glob, GlobRelation, KeyTemplate, ResourceKey},
+    plan::KeyPattern,
+    plan_digest::{LockDigest, PlanDigest},
+};
+
+/// Pairs that are looked at, at most: more would take a second.
+pub(super) const MOST_LOOKS: usize = 1 << 20;
+
+/// Routes and patterns of one plan, with what is needed to look at a pair.
+pub(super) struct LeaseSide<'p> {
+    /// Of each route, its locks with the keys that each may be of.
+    locks: Vec<Vec<LockKeys<'p>>>,
+    known: HashSet<&'p LockDigest>,
+    /// Those of all of them that are not our own way.
+    special: Vec<LockKeys<'p>>,
+    patterns: Vec<Glob>,
+}
+
+type LockKeys<'p> = (&'p LockDigest, Vec<Glob>);
+
+/// What clashes with another plan.
+pub(super) struct LeaseConflicts {
+    /// Places of routes, and behind them of patterns, as [`PlanDigest::entries`] has them.
+    pub(super) at: Vec<usize>,
+    /// There are so many pairs that not each was looked at: whatever may clash is among these.
+    pub(super) unfinished: bool,
+}
+
+impl<'p> LeaseSide<'p> {
+    pub(super) fn new(plan: &'p PlanDigest) -> Self {
+        let globs = |lock: &'p LockDigest| {
+            (lock, lock.keys.iter().map(|key| KeyTemplate::published_glob(key)).collect())
+        };
+        let locks = plan.routes.iter().flat_map(|route| &route.locks);
+        Self {
+            locks: plan.routes.iter().map(|route| route.locks.iter().map(globs).collect()).collect(),
+            known: locks.clone().collect(),
+            special: locks.filter(|lock| !lock.is_native()).map(globs).collect(),
+            patterns: plan.leases.iter().map(|pattern| KeyPattern::published_glob(pattern)).collect(),
+        }
+    }
+
+    /// With these keys in the place of the patterns of the plan.
+    pub(super) fn for_keys(plan: &'p PlanDigest, keys: &[ResourceKey]) -> Self {
+        Self { patterns: keys.iter().map(|key| Glob::literal(key.as_str())).collect(), ..Self::new(plan) }
+    }
+
+    pub(super) fn conflicts_with(&self, other: &Self) -> LeaseConflicts {
+        let each = self.is_comparable_with(other);
+        let clash = |route: &usize| {
+            let clashes = |pattern| !each || self.conflicts_on(*route, pattern, other);
+            self.is_doubtful(*route, other) && other.patterns.iter().any(clashes)
+        };
+        let routes = (0..self.locks.len()).filter(clash);
+        let patterns = self.conflicting_patterns(other).into_iter().map(|at| self.locks.len() + at);
+        let unfinished = !(each && other.is_comparable_with(self));
+        LeaseConflicts { at: routes.chain(patterns).collect(), unfinished }
+    }
+
+    /// Places of the patterns of which a route of `other` may lock a key otherwise.
+    pub(super) fn conflicting_patterns(&self, other: &Self) -> Vec<usize> {
+        let each = other.is_comparable_with(self);
+        let doubtful: Vec<usize> =
+            (0..other.locks.len()).filter(|route| other.is_doubtful(*route, self)).collect();
+        let clash = |pattern| doubtful.iter().any(|route| !each || other.conflicts_on(*route, pattern, self));
+        let patterns = self.patterns.iter().enumerate();
+        patterns.filter(|(_, pattern)| clash(pattern)).map(|(at, _)| at).collect()
+    }
+
+    /// All pairs of its locks and the patterns of `leaser` can be looked at.
+    fn is_comparable_with(&self, leaser: &Self) -> bool {
+        let doubtful: usize =
+            (0..self.locks.len()).map(|route| self.doubtful_locks(route, leaser).count()).sum();
+        let looks = doubtful.saturating_mul(leaser.patterns.len());
+        looks.saturating_mul(1 + leaser.special.len()) <= MOST_LOOKS
+    }
+
+    /// The locks of a route that leases of `leaser` may not have. A plan leases nothing that its own routes lock otherwise, and where all
+    /// its locks are our own way, so are its leases.
+    fn doubtful_locks<'s>(
+        &'s self,
+        route: usize,
+        leaser: &'s Self,
+    ) -> impl Iterator<Item = &'s LockKeys<'p>> {
+        let alike = |lock: &LockDigest| lock.is_native() && leaser.special.is_empty();
+        self.locks[route].iter().filter(move |(lock, _)| !alike(lock) && !leaser.known.contains(lock))
+    }
+
+    fn is_doubtful(&self, route: usize, leaser: &Self) -> bool {
+        self.doubtful_locks(route, leaser).next().is_some()
+    }
+
+    /// A request of this route may lock a key otherwise than a client of `leaser` who may hold the keys of `pattern`.
+    fn conflicts_on(&self, route: usize, pattern: &Glob, leaser: &Self) -> bool {
+        self.doubtful_locks(route, leaser).any(|(lock, globs)| {
+            let leased = globs.iter().filter(|glob| glob.relation_to(pattern) == GlobRelation::Overlapping);
+            leased.into_iter().any(|glob| !leaser.leases_same_lock(lock, glob, pattern))
+        })
+    }
+
+    /// Leases of these keys have that lock in this plan, or there are none.
+    fn leases_same_lock(&self, lock: &LockDigest, keys: &Glob, pattern: &Glob) -> bool {
+        let mut special = self.special.iter();
+        if lock.is_native() {
+            let meets = |ours: &Glob| {
+                [keys, pattern].iter().all(|of| ours.relation_to(of) == GlobRelation::Overlapping)
+            };
+            return !special.any(|(_, globs)| globs.iter().any(meets));
+        }
+        special.any(|(ours, _)| ours.has_placement_of(lock))
+    }
+}

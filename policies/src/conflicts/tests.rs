@@ -1,0 +1,310 @@
+//! Which plans agree, and by which routes they do not.
+
+use super::*;
+use crate::{file::load, plan_digest::ParsePlanDigestError};
+
+const HEAD: &str = r#"version: 1
+listeners: {public: {address: 127.0.0.1:8080}}
+zookeeper: {servers: [zk1:2181]}
+upstreams:
+  a: {endpoints: ["http://a:80"], fencing: upstream}
+  also-a: {endpoints: ["http://a:80"], fencing: upstream}
+  b: {endpoints: ["http://b:80"], fencing: upstream}
+routes:
+"#;
+
+fn published(routes: &[&str]) -> PlanDigest {
+    let routes: String = routes.iter().map(|route| format!("  - {route}\n")).collect();
+    let loaded = load(&format!("{HEAD}{routes}"));
+    let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    PlanDigest::from_plan(&plan.serving, plan.leases.as_ref())
+}
+
+/// Names of routes of the first that give some request another lock than the second does.
+fn between(ours: &[&str], theirs: &[&str]) -> Vec<String> {
+    let (ours, theirs) = (published(ours), published(theirs));
+    let compared = find_conflicts(&ours, &theirs);
+    assert!(!compared.unfinished);
+    // If one side disagrees, the other side does as well.
+    assert_eq!(
+        compared.ours.is_empty(),
+        find_conflicts(&theirs, &ours).ours.is_empty(),
+        "{ours:?} {theirs:?}"
+    );
+    compared.ours.iter().map(|at| ours.entries()[*at].name.clone()).collect()
+}
+
+const PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "account/{path.id}"}}"#;
+const OTHER_PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "konto/{path.id}"}}"#;
+const BOOK: &str = r#"{name: book, upstream: a, match: {methods: [POST], path: "/book/{id}"}, fence: {key: "book/{path.id}"}}"#;
+
+#[test]
+fn one_request_has_one_lock_where_the_templates_say_the_same() {
+    let named = r#"{name: zahlen, upstream: a, match: {methods: [POST], path: "/pay/{account}"}, fence: {key: "account/{path.account}", mode: by-method, wait: 1s}}"#;
+    assert_eq!(between(&[PAY], &[named]), [""; 0]);
+    assert_eq!(between(&[PAY], &[OTHER_PAY]), ["pay"]);
+    assert_eq!(between(&[PAY, BOOK], &[OTHER_PAY, BOOK]), ["pay"]);
+    assert_eq!(between(&[PAY, BOOK], &[BOOK, PAY]), [""; 0], "their order counts for none of them");
+}
+
+#[test]
+fn a_service_is_one_by_its_name_or_by_an_endpoint() {
+    let renamed = OTHER_PAY.replace("upstream: a", "upstream: also-a");
+    assert_eq!(between(&[PAY], &[&renamed]), ["pay"]);
+    let elsewhere = OTHER_PAY.replace("upstream: a", "upstream: b");
+    assert_eq!(between(&[PAY], &[&elsewhere]), [""; 0]);
+}
+
+#[test]
+fn what_is_not_fenced_does_not_count() {
+    let open = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: none}"#;
+    assert_eq!(between(&[PAY, BOOK], &[open, BOOK]), [""; 0]);
+    assert_eq!(between(&[BOOK], &[PAY, BOOK]), [""; 0], "nobody here takes those requests");
+}
+
+#[test]
+fn a_set_agrees_with_the_same_set_only() {
+    let set = |keys: &str| {
+        format!(
+            r#"{{name: move, upstream: a, match: {{methods: [POST], path: "/move/{{x}}/{{y}}"}}, fence: {{keys: [{keys}]}}}}"#
+        )
+    };
+    let (two, swapped) = (set(r#""a/{path.x}", "a/{path.y}""#), set(r#""a/{path.y}", "a/{path.x}""#));
+    let one = set(r#""a/{path.x}""#);
+    assert_eq!(between(&[&two], &[&swapped]), [""; 0]);
+    assert_eq!(between(&[&two], &[&one]), ["move"]);
+    // One key is one lock, however it is written.
+    let plain = one.replace("keys: [\"a/{path.x}\"]", "key: \"a/{path.x}\"");
+    assert_eq!(between(&[&one], &[&plain]), [""; 0]);
+}
+
+#[test]
+fn a_route_that_takes_requests_of_another_one_is_found() {
+    let wide = r#"{name: wide, upstream: a, match: {path: "/pay/{rest...}"}, fence: {key: "all-payments"}}"#;
+    assert_eq!(between(&[PAY], &[wide]), ["pay"]);
+    assert_eq!(between(&[PAY, wide], &[wide]), ["pay"]);
+    assert_eq!(between(&[wide], &[PAY, wide]), ["wide"]);
+    // Below a route that both have it takes only what neither gives to that one.
+    let get = r#"{name: get, upstream: a, match: {methods: [GET], path: "/pay/{id}"}, fence: {key: "look/{path.id}"}}"#;
+    assert_eq!(between(&[PAY], &[PAY, get]), [""; 0]);
+    assert_eq!(between(&[PAY, BOOK], &[PAY, wide, BOOK]), [""; 0]);
+    let some = r#"{name: some, upstream: a, match: {path: "/{rest...}", headers: {X-Tenant: acme}}, fence: {key: "acme"}}"#;
+    assert_eq!(between(&[PAY, BOOK], &[some, PAY, BOOK]), ["pay", "book"]);
+}
+
+#[test]
+fn routes_that_meet_count_in_their_order() {
+    let special = r#"{name: special, upstream: a, match: {methods: [POST], path: "/{what}/7"}, fence: {key: "seven/{path.what}"}}"#;
+    assert_eq!(between(&[PAY, special], &[PAY, special]), [""; 0]);
+    assert_eq!(between(&[PAY, special], &[special, PAY]), ["pay"]);
+    assert_eq!(between(&[special, PAY], &[PAY, special]), ["special"]);
+}
+
+#[test]
+fn conditions_that_no_request_meets_together_keep_routes_apart() {
+    let of = |host: &str, key: &str| {
+        let route = PAY.replace("match: {", &format!("match: {{hosts: [{host}], "));
+        route.replace("name: pay", &format!("name: pay-{key}")).replace("account/", &format!("{key}/"))
+    };
+    let (one, two) = (of("a.example", "a"), of("b.example", "b"));
+    assert_eq!(between(&[&one], &[&two, &one]), [""; 0]);
+    assert_eq!(between(&[&one], &[&two]), [""; 0]);
+    assert_eq!(between(&[&one], &[&of("\"*.example\"", "c")]), ["pay-a"]);
+}
+
+#[test]
+fn who_takes_two_locks_agrees_with_whoever_takes_one_of_them() {
+    let (old, new) = (published(&[OTHER_PAY]), published(&[PAY]));
+    let mut both = new.clone();
+    both.routes[0].locks.extend(old.routes[0].locks.clone());
+    for plain in [&old, &new] {
+        assert_eq!((find_conflicts(&both, plain), find_conflicts(plain, &both)), Default::default());
+    }
+    assert_eq!(find_conflicts(&old, &new).ours, [0]);
+    let mut elsewhere = new.clone();
+    elsewhere.routes[0].locks[0].layout = Some("kazoo".to_owned());
+    assert_eq!(find_conflicts(&new, &elsewhere).ours, [0]);
+    let mut late = new.clone();
+    late.routes[0].locks[0].delay = true;
+    assert_eq!(find_conflicts(&new, &late).ours, [0]);
+}
+
+/// What a build publishes that knows nothing of permits must not agree with what this one does.
+#[test]
+fn so_many_holders_are_a_part_of_the_lock() {
+    let of =
+        |permits: &str| PAY.replace("\"account/{path.id}\"", &format!("\"account/{{path.id}}\"{permits}"));
+    let (three, four) = (of(", permits: 3"), of(", permits: 4"));
+    assert_eq!(between(&[&three], &[&three]), [""; 0]);
+    assert_eq!(between(&[&three], &[&four]), ["pay"]);
+    assert_eq!(between(&[&three], &[PAY]), ["pay"]);
+    let lock = published(&[&three]).routes.remove(0).locks.remove(0);
+    assert_eq!(lock.layout.as_deref(), Some("permits 3"), "in a field that every build compares");
+}
+
+/// How long it is need not agree: the record in ZooKeeper says for how long its holder has to be waited for.
+#[test]
+fn a_delay_is_a_part_of_the_lock() {
+    let of = |fencing: &str| {
+        let text = format!("{HEAD}  - {PAY}\n").replacen("fencing: upstream", fencing, 1);
+        PlanDigest::from_plan(&load(&text).plan.expect("a plan").serving, None)
+    };
+    let (delayed, none) = (of("fencing: delay, delay: 30s"), of("fencing: none"));
+    assert_eq!(find_conflicts(&delayed, &none).ours, [0]);
+    assert_eq!(find_conflicts(&delayed, &of("fencing: delay, delay: 31s")), ConflictReport::default());
+}
+
+#[test]
+fn until_its_requests_are_over_a_lock_is_told_as_it_was_and_the_place_of_the_service_as_it_is() {
+    let (mut old, mut new) = (published(&[PAY, BOOK]), published(&[OTHER_PAY, BOOK]));
+    let elsewhere = vec!["c:80".to_owned()];
+    new.routes[1].endpoints = elsewhere.clone();
+    new.routes[0].endpoints = elsewhere.clone();
+    let until = old.during_switch_to(&new);
+    old.routes[1].endpoints = elsewhere;
+    assert_eq!(until, old);
+    assert_eq!(until.during_switch_to(&until), until);
+}
+
+#[test]
+fn a_pattern_is_told_beside_those_of_the_next_plan_until_nobody_holds_a_key_of_it() {
+    let leasing = |patterns: &[&str]| PlanDigest {
+        leases: patterns.iter().map(ToString::to_string).collect(),
+        ..published(&[PAY])
+    };
+    let (old, new) = (leasing(&["account/*", "job/*"]), leasing(&["job/*", "order/7"]));
+    let both = new.with_leases_of(&old);
+    assert_eq!((&both.routes, both.leases.join(" ")), (&new.routes, "account/* job/* order/7".to_owned()));
+    let key = |text| ResourceKey::parse(text).expect("a key");
+    for (held, left) in [
+        (vec![key("job/1"), key("account/7")], &both),
+        (vec![key("job/1"), key("accounts")], &new),
+        (vec![], &new),
+    ] {
+        assert_eq!(both.without_leases_gone_in(&new, &held), *left, "{held:?}");
+    }
+    // One key alone is a pattern as well.
+    let one = new.without_leases_gone_in(&leasing(&[]), &[key("order/7")]);
+    assert_eq!(one.leases, ["order/7"]);
+    assert!(new.without_leases_gone_in(&leasing(&[]), &[key("order/77")]).leases.is_empty());
+}
+
+#[test]
+fn plans_too_large_and_too_different_are_unlike_in_all() {
+    let many = |key: &str| -> PlanDigest {
+        let mut plan = published(&[PAY]);
+        let one = plan.routes.remove(0);
+        plan.routes = (0..2000)
+            .map(|n| FencedRoute { path: vec![PathSegment::Is(format!("{key}{n}"))], ..one.clone() })
+            .collect();
+        plan
+    };
+    let compared = find_conflicts(&many("a"), &many("b"));
+    assert!(compared.unfinished && compared.ours.len() == 2000);
+    assert_eq!(find_conflicts(&many("a"), &many("a")), ConflictReport::default());
+}
+
+/// While a fleet is changed, files of such a size differ in a line.
+#[test]
+fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
+    let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
+    let many = |locks: &str, own: &[&str]| -> PlanDigest {
+        let mut plan = published(&[&permits]);
+        let one = published(&[PAY]).routes.remove(0);
+        let route = |n: usize| {
+            let mut route = FencedRoute { path: vec![PathSegment::Is(format!("a{n}"))], ..one.clone() };
+            route.locks[0].keys = vec![format!("{locks}{n}/{{0}}")];
+            route
+        };
+        plan.routes.extend((0..3000).map(route));
+        plan.routes.extend(published(own).routes);
+        plan.leases = (0..400).map(|n| format!("item{n}/*")).chain(["account/*".to_owned()]).collect();
+        plan
+    };
+    let (ours, theirs) = (many("item", &[]), many("item", &[BOOK]));
+    assert_eq!(find_conflicts(&ours, &theirs), ConflictReport::default());
+    assert_eq!(find_conflicts(&theirs, &ours), ConflictReport::default());
+    // What both have is alike, however much else there is.
+    let other = find_conflicts(&many("item", &[]), &many("thing", &[]));
+    assert!(other.unfinished && !other.ours.contains(&0) && other.ours.contains(&1), "{other:?}");
+    // Where all locks are our own way, no lease has another one.
+    let [ours, theirs] = ["item", "thing"].map(|key| {
+        let mut plan = many(key, &[]);
+        plan.routes.remove(0);
+        plan
+    });
+    let other = find_conflicts(&ours, &theirs);
+    assert!(!other.unfinished && other.ours == (0..3000).collect::<Vec<_>>(), "{other:?}");
+}
+
+#[test]
+fn what_is_published_is_read_back_and_a_newer_form_is_not_guessed_at() {
+    let ours = published(&[PAY, BOOK]);
+    assert_eq!(PlanDigest::parse(&ours.to_bytes()), Ok(ours.clone()));
+    let newer = br#"{"format": 2, "routes": "elsewhere"}"#;
+    assert_eq!(PlanDigest::parse(newer), Err(ParsePlanDigestError::UnsupportedFormat { found: 2 }));
+    assert!(matches!(PlanDigest::parse(b"{}"), Err(ParsePlanDigestError::Malformed(_))));
+    let more = String::from_utf8(ours.to_bytes()).expect("text").replacen('{', r#"{"more": 1, "#, 1);
+    assert_eq!(PlanDigest::parse(more.as_bytes()), Ok(ours));
+}
+
+/// The same for two plans of which the first or the second grants leases of `job/*` and `stock/*`.
+fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
+    let leases = ["job/*", "stock/*"].map(str::to_owned);
+    let (ours, theirs) = (published(ours), PlanDigest { leases: leases.into(), ..published(theirs) });
+    let names = |one: &PlanDigest, other: &PlanDigest| -> Vec<String> {
+        find_conflicts(one, other).ours.iter().map(|at| one.entries()[*at].name.clone()).collect()
+    };
+    [names(&ours, &theirs), names(&theirs, &ours)]
+}
+
+#[test]
+fn a_plan_that_loses_a_lock_of_what_it_leases_has_something_new_to_publish() {
+    let leases = |routes: &[&str]| {
+        let plan = PlanDigest { leases: vec!["account/*".to_owned()], ..published(routes) };
+        plan.entries().pop().expect("the pattern")
+    };
+    let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
+    assert_ne!(leases(&[&permits]), leases(&[]));
+    let elsewhere = permits.replace("account/", "shelf/");
+    assert_eq!(leases(&[&elsewhere]), leases(&[]), "a lease has nothing to do with it");
+    assert_eq!(leases(&[PAY]), leases(&[]), "a key without a route is locked in the same way");
+}
+
+#[test]
+fn what_is_leased_has_one_lock_also_where_the_other_plan_alone_has_a_route_for_it() {
+    let route = |key: &str, more: &str| {
+        format!(
+            r#"{{name: take, upstream: a, match: {{methods: [POST], path: "/x/y/{{id}}"}}, fence: {{key: "{key}", {more}}}}}"#
+        )
+    };
+    let native = route("stock/{path.id}", "wait: 1s");
+    let permits = route("stock/{path.id}", "permits: 3");
+    let four = route("stock/{path.id}", "permits: 4");
+    let foreign = route(
+        "stock/{path.id}",
+        r#"layout: curator-mutex, lock_path: "/locks/{path.id}", hold: {mode: strict}"#,
+    );
+    let elsewhere = foreign.replace("stock/", "shelf/");
+    let deeper = foreign.replace("stock/{path.id}", "stock/room/{path.id}");
+    let nobody = [Vec::<String>::new(), Vec::new()];
+    let both = [vec!["take".to_owned()], vec!["leases of stock/*".to_owned()]];
+    for (ours, theirs, clash) in [
+        (vec![&*native], vec![], &nobody),
+        (vec![&*foreign], vec![], &both),
+        (vec![&*permits], vec![], &both),
+        (vec![&*elsewhere], vec![], &nobody),
+        (vec![&*deeper], vec![], &both),
+        (vec![], vec![&*foreign], &nobody),
+    ] {
+        assert_eq!(leased(&ours, &theirs), *clash, "{ours:?} {theirs:?}");
+    }
+    // The gateway that leases has the route as well: then its leases are as its requests are.
+    assert_eq!(leased(&[&permits], &[&permits]), nobody);
+    let unlike = [vec!["take".to_owned()], vec!["take".to_owned(), "leases of stock/*".to_owned()]];
+    assert_eq!(leased(&[&four], &[&permits]), unlike);
+    assert_eq!(leased(&[&native], &[&permits]), unlike);
+    // The same lock, by a route of another form.
+    let otherwise = permits.replace("/x/y/{id}", "/{room}/{id}");
+    assert!(leased(&[&permits], &[&otherwise]).concat().is_empty());
+}

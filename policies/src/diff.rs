@@ -1,0 +1,206 @@
+//! Says what changes from one plan to another, and which requests get another lock.
+
+mod reordered;
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    path::PathTemplate,
+    plan::{
+        Enforcement, GatewayPlan, MatchConditions, OnceStore, Plan, Route, UnmatchedPolicy, Upstream,
+        UpstreamId,
+    },
+};
+
+/// The changes from the plan in force to another plan. Names are in the order of the plan that has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Difference {
+    pub added: Vec<String>,
+    pub removed: Vec<String>,
+    /// Routes that both plans have, with different settings.
+    pub changed: Vec<String>,
+    /// Routes by which a request would take another lock than before, or would begin or cease to take a lock. Some of
+    /// these are unchanged themselves: a changed route above them takes some of their requests, or leaves them some
+    /// of its own.
+    pub rekeyed: Vec<String>,
+    /// Upstreams that are not alike, new, or gone.
+    pub upstreams: Vec<String>,
+    /// Other fields that differ and are taken over at once, and the order of the routes.
+    pub settings: Vec<String>,
+    /// Routes in both plans that name their operations by another rule, or remember them elsewhere. After the change,
+    /// the repeat of an operation that was done before is not recognised.
+    #[serde(default)]
+    pub forgets: Vec<String>,
+    /// Fields that differ and have no effect before a restart.
+    pub restart: Vec<String>,
+}
+
+impl Difference {
+    pub fn between(old: &GatewayPlan, new: &GatewayPlan) -> Self {
+        let (before, after) = (&old.serving, &new.serving);
+        let pairs = pair_by_name(before, after);
+        // Two routes of one name: each plan has one of them.
+        let both: HashSet<&str> = pairs.iter().map(|(old, _)| &*old.name).collect();
+        let lone = |route: &&Route| !both.contains(&*route.name);
+        let removed: Vec<&Route> = before.routes.routes().iter().filter(lone).collect();
+        let added: Vec<&Route> = after.routes.routes().iter().filter(lone).collect();
+        let unlike = |(old, new): &&(&Route, &Route)| !same_settings(before, old, after, new);
+        let moved = |(old, new): &&(&Route, &Route)| !same_locks(before, old, after, new);
+        let names = |routes: &[&Route]| routes.iter().map(|route| route.name.to_string()).collect();
+        let fenced = added.iter().chain(&removed).filter(|route| route.fence.is_some());
+        // In another order another route may be the first that matches, so each route may take requests of another.
+        let reordered = !are_in_order(&pairs);
+        let any_lock = |(_, new): &&(&Route, &Route)| reordered && new.fence.is_some();
+        let moved = pairs.iter().filter(|pair| moved(pair) || any_lock(pair)).map(|(_, new)| new);
+        let moved: Vec<&Route> = moved.chain(fenced).copied().collect();
+        let moved_names: HashSet<&str> = moved.iter().map(|route| &*route.name).collect();
+        let handed = reordered::affected_routes(before, after, &moved_names);
+        Self {
+            added: names(&added),
+            removed: names(&removed),
+            changed: pairs.iter().filter(unlike).map(|(_, new)| new.name.to_string()).collect(),
+            rekeyed: [names(&moved), names(&handed)].concat(),
+            upstreams: changed_upstreams(before, after),
+            forgets: forgetting_routes(&pairs, before, after),
+            settings: changed_settings(old, new, reordered),
+            restart: fields_for_restart(old, new),
+        }
+    }
+
+    /// The same changes, as a process tells them that was started with `started`. Of fields that need a restart the
+    /// process still uses the values of `started`, whatever the files in between said.
+    #[must_use]
+    pub fn with_restarts_since(self, started: &GatewayPlan, new: &GatewayPlan) -> Self {
+        Self { restart: fields_for_restart(started, new), ..self }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Routes of one name.
+fn pair_by_name<'a>(before: &'a Plan, after: &'a Plan) -> Vec<(&'a Route, &'a Route)> {
+    let known: HashMap<&str, &Route> =
+        before.routes.routes().iter().map(|route| (&*route.name, route)).collect();
+    let pair = |new: &'a Route| known.get(&*new.name).map(|old| (*old, new));
+    after.routes.routes().iter().filter_map(pair).collect()
+}
+
+/// `pairs` are in the order of the new plan.
+fn are_in_order(pairs: &[(&Route, &Route)]) -> bool {
+    pairs.is_sorted_by_key(|(old, _)| old.id.0)
+}
+
+fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Vec<String> {
+    let (before, after) = (&old.serving, &new.serving);
+    let passed = |plan: &Plan| match plan.unmatched {
+        UnmatchedPolicy::Reject => None,
+        UnmatchedPolicy::Pass(id) => Some(upstream_name(plan, id).to_owned()),
+    };
+    let (listens, will_listen) = (&before.listener, &after.listener);
+    let fields = [
+        ("listeners", *listens == listens.after_reload(will_listen)),
+        ("unmatched", passed(before) == passed(after)),
+        ("log", before.log == after.log),
+        ("allow_mixed", old.mixed == new.mixed),
+        // To begin or to end granting leases needs a restart.
+        ("leases", old.leases == new.leases || old.leases.is_some() != new.leases.is_some()),
+        ("order of routes", !reordered),
+    ];
+    fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
+}
+
+fn forgetting_routes(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) -> Vec<String> {
+    let forgets = |(old, new): &&(&Route, &Route)| {
+        let once = |route: &Route| route.fence.as_ref()?.once.clone();
+        let (Some(old_once), new_once) = (once(old), once(new)) else { return false };
+        let ours = |plan: &Plan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
+        let (here, there) = (ours(before, old), ours(after, new));
+        // A guard keeps its own journal. As long as one guard stays among the endpoints, operations are recognised.
+        let elsewhere = old_once.store == OnceStore::Guard && !here.iter().any(|one| there.contains(one));
+        elsewhere || new_once.is_none_or(|new_once| new_once.identity() != old_once.identity())
+    };
+    pairs.iter().filter(forgets).map(|(_, new)| new.name.to_string()).collect()
+}
+
+/// The numbers of routes and upstreams differ between plans, so they are not compared.
+fn same_settings(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
+    upstream_name(before, old.upstream) == upstream_name(after, new.upstream)
+        && *old == Route { id: old.id, upstream: old.upstream, ..new.clone() }
+}
+
+/// Every request that either route takes has the same lock by both routes. False where the old route may let a
+/// request pass without a lock and the new route does not.
+fn same_locks(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
+    let lock = |route: &Route| {
+        route
+            .fence
+            .as_ref()
+            .map(|fence| (fence.keys.clone(), fence.placing.clone(), fence.former.clone(), fence.mode))
+    };
+    (lock(old).is_none() && lock(new).is_none())
+        || upstream_name(before, old.upstream) == upstream_name(after, new.upstream)
+            && upstream_delay(before, old) == upstream_delay(after, new)
+            && (match_criteria(old), lock(old)) == (match_criteria(new), lock(new))
+            && (only_observes(new) || !only_observes(old))
+}
+
+/// The delay of the route's upstream. A tenure that began with another delay leaves a record that is too short, or no
+/// record.
+fn upstream_delay(plan: &Plan, route: &Route) -> Option<Duration> {
+    plan.upstream(route.upstream).fencing.delay()
+}
+
+/// Requests may have passed without a lock.
+fn only_observes(route: &Route) -> bool {
+    route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforcement::Observe)
+}
+
+/// The part of a route that says which requests it takes, when no other route takes them first.
+fn match_criteria(route: &Route) -> (&[String], &PathTemplate, &MatchConditions) {
+    (&route.methods, &route.path, &route.conditions)
+}
+
+fn upstream_name(plan: &Plan, id: UpstreamId) -> &str {
+    &plan.upstream(id).name
+}
+
+fn changed_upstreams(before: &Plan, after: &Plan) -> Vec<String> {
+    let other = |plan: &Plan, name: &str| plan.upstreams.iter().position(|upstream| &*upstream.name == name);
+    let alike = |old: &Upstream, new: &Upstream| {
+        // Both depend on the routes, and changes of routes are listed with the routes.
+        *old == Upstream { has_fenced_routes: old.has_fenced_routes, service: old.service, ..new.clone() }
+    };
+    let unlike = after
+        .upstreams
+        .iter()
+        .filter(|new| other(before, &new.name).is_none_or(|at| !alike(&before.upstreams[at], new)));
+    let gone = before.upstreams.iter().filter(|old| other(after, &old.name).is_none());
+    unlike.chain(gone).map(|upstream| upstream.name.to_string()).collect()
+}
+
+/// Sections that hold open sockets or sessions with locks.
+fn fields_for_restart(old: &GatewayPlan, new: &GatewayPlan) -> Vec<String> {
+    let (before, after) = (&old.serving, &new.serving);
+    let fields = [
+        ("name", before.name == after.name),
+        ("listeners", before.listener.after_reload(&after.listener) == after.listener),
+        ("admin", before.admin == after.admin),
+        ("zookeeper", old.zookeeper == new.zookeeper),
+        ("peer", old.peer == new.peer),
+        ("leases", old.leases.is_some() == new.leases.is_some()),
+        ("state_dir", old.state_dir == new.state_dir),
+        ("tickets", old.tickets == new.tickets && old.siblings == new.siblings),
+    ];
+    fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests;

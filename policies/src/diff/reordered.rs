@@ -1,0 +1,57 @@
+//! Finds unchanged routes that get other requests than before, because a changed route above them takes some of their
+//! requests or leaves them some of its own.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeSet, HashSet},
+};
+
+use crate::{
+    path::route_trie::{RouteTrie, TrieSegment},
+    plan::{Plan, Route},
+};
+
+/// Each wide route is compared with all others. Where that takes more looks than this, every fenced route counts as
+/// affected.
+const MOST_LOOKS: usize = 1 << 20;
+
+/// Fenced routes that are the same in both plans and share requests with a route of `moved`. In the order of the new
+/// plan.
+pub(super) fn affected_routes<'p>(before: &Plan, after: &'p Plan, moved: &HashSet<&str>) -> Vec<&'p Route> {
+    let names: HashSet<&str> = routes_below(before, moved).chain(routes_below(after, moved)).collect();
+    after.routes.routes().iter().filter(|route| names.contains(&*route.name)).collect()
+}
+
+/// Fenced routes of a plan that are not in `moved`, but share requests with a route of `moved` above them.
+fn routes_below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p str> {
+    let routes = plan.routes.routes();
+    let fenced = || routes.iter().enumerate().filter(|(_, route)| route.fence.is_some());
+    let (above, others): (Vec<_>, Vec<_>) = fenced().partition(|(_, route)| moved.contains(&*route.name));
+    let mut tree = RouteTrie::new();
+    others.iter().for_each(|(index, route)| tree.insert(*index, &route.path));
+    let (found, looks) = (RefCell::new(BTreeSet::new()), Cell::new(0_usize));
+    for (at, route) in above {
+        let parts: Vec<TrieSegment> = route.path.pieces().iter().map(TrieSegment::from).collect();
+        // The filter accepts none before the limit, so that the search visits all of them.
+        tree.find_overlapping(&parts, |index| {
+            looks.set(looks.get() + 1);
+            if index > at && share_requests(route, &routes[index]) {
+                found.borrow_mut().insert(index);
+            }
+            looks.get() > MOST_LOOKS
+        });
+        if looks.get() > MOST_LOOKS {
+            found.replace(others.iter().map(|(index, _)| *index).collect());
+            break;
+        }
+    }
+    found.into_inner().into_iter().map(|index| &*routes[index].name)
+}
+
+/// Some request has a method that both take, and meets the conditions of both.
+fn share_requests(one: &Route, other: &Route) -> bool {
+    let methods = one.methods.is_empty()
+        || other.methods.is_empty()
+        || one.methods.iter().any(|method| other.methods.contains(method));
+    methods && one.conditions.overlaps(&other.conditions)
+}

@@ -1,0 +1,45 @@
+//! Finds routes that can lock one key but have different delays.
+
+use std::time::Duration;
+
+use super::{diagnostics::Diagnostics, fence::ParsedFence, scalar};
+use crate::{
+    diagnostics::{Code, Diagnostic},
+    key::{GlobRelation, KeyTemplate},
+    plan::Fence,
+};
+
+/// Routes that can lock one key must have the same delay, or none. A holder without a delay leaves no record, so the
+/// next holder would begin too early. A different length is as bad, because a tenure can pass from one route to the
+/// other.
+pub(super) fn check(fences: &[(&str, &ParsedFence, Option<Duration>)], faults: &Diagnostics) {
+    let Some((.., usual)) = fences.first() else { return };
+    if fences.iter().all(|(.., delay)| delay == usual) {
+        return;
+    }
+    for (at, (route, fenced, delay)) in fences.iter().enumerate() {
+        let mut above = fences[..at].iter().filter(|(.., known)| known != delay);
+        let Some((other, _, known)) = above.find(|(_, above, _)| may_share_key(&above.fence, &fenced.fence))
+        else {
+            continue;
+        };
+        let how = |delay: Option<Duration>| match delay {
+            Some(delay) => format!("a delay of {}", scalar::format_duration(delay)),
+            None => "no delay".to_owned(),
+        };
+        let message = format!(
+            "routes `{other}` and `{route}` can lock one key, with {} and with {}",
+            how(*known),
+            how(*delay)
+        );
+        let remedy = "write `fencing: delay` and the same `delay` on both upstreams, or give their keys different first words";
+        faults.push(Diagnostic::new(Code::UnlikeDelay, message).at(fenced.placed).with_remedy(remedy));
+    }
+}
+
+fn may_share_key(one: &Fence, other: &Fence) -> bool {
+    let meet = |one: &KeyTemplate, other: &KeyTemplate| {
+        one.glob().relation_to(&other.glob()) == GlobRelation::Overlapping
+    };
+    one.keys.iter().any(|key| other.keys.iter().any(|theirs| meet(key, theirs)))
+}

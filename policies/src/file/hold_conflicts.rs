@@ -1,0 +1,98 @@
+//! Finds routes that lock one key but disagree on how to keep the lock, or on whether it is enforced. With unlike
+//! `hold` whoever asks first would decide. With unlike `enforce` the enforcing route is promised nothing.
+
+use std::collections::HashMap;
+
+use super::{diagnostics::Diagnostics, fence::ParsedFence};
+use crate::{
+    diagnostics::{Code, Diagnostic},
+    plan::{CachedHold, Enforcement, Hold, Mode, ModeRule, OnceRule, OnceStore, UpstreamId},
+};
+
+/// A route that keeps its key.
+struct CachedRoute<'r> {
+    route: &'r str,
+    caching: CachedHold,
+}
+
+/// See [`check_holds`] for when two templates count as one key.
+pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    check_holds(fences, faults);
+    check_enforcement(fences, faults);
+}
+
+/// ZooKeeper tells operations apart by their scope. The name of the upstream does not count: it means something in
+/// this file only. So two services need two scopes, of which one may be left out.
+pub(super) fn check_scopes<'r>(
+    fences: impl Iterator<Item = (&'r str, &'r ParsedFence, UpstreamId)>,
+    faults: &Diagnostics,
+) {
+    let mut first: Option<(&str, UpstreamId)> = None;
+    for (route, ParsedFence { fence, place, .. }, upstream) in fences {
+        let zookeeper = |once: &&OnceRule| once.store == OnceStore::ZooKeeper && once.scope.is_empty();
+        if fence.once.as_ref().filter(zookeeper).is_none() {
+            continue;
+        }
+        let (other, known) = *first.get_or_insert((route, upstream));
+        if known != upstream {
+            let message = format!(
+                "routes `{other}` and `{route}` lead to two upstreams and call their operations alike"
+            );
+            let remedy = "write `scope: <a name>` into `once` of the newer one: a word for the service that stays as \
+                          it is, whatever its upstream is called";
+            faults.push(Diagnostic::new(Code::OneScope, message).at(*place).with_remedy(remedy));
+        }
+    }
+}
+
+/// `fences` with the names of their routes, in the order of the file.
+///
+/// Two keys count as one if their templates differ only in the names of variables. Templates such as `a/{path.x}` and
+/// `{path.y}/b` can also give one key; those are not found. Each mode has its own node, so routes for readers may
+/// keep theirs longer.
+fn check_holds<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    let mut known: HashMap<(String, Mode), CachedRoute> = HashMap::new();
+    for &(route, ParsedFence { fence, place, .. }) in fences {
+        let Hold::Cached(caching) = fence.hold else { continue };
+        let shapes =
+            fence.keys.iter().flat_map(|key| possible_modes(fence.mode).map(|mode| (key.shape(), mode)));
+        let unlike = shapes.filter_map(|shape| {
+            let first = known.entry(shape).or_insert(CachedRoute { route, caching });
+            (first.caching != caching).then_some(first.route)
+        });
+        // One report is enough: for the other mode it would say the same.
+        if let Some(other) = unlike.collect::<Vec<_>>().first() {
+            let message = format!("routes `{other}` and `{route}` keep one key in unlike ways");
+            let remedy = "write the same `hold` on both, or write it once in `defaults`";
+            faults.push(Diagnostic::new(Code::UnlikeHold, message).at(*place).with_remedy(remedy));
+        }
+    }
+}
+
+fn check_enforcement<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    let mut known: HashMap<String, (&str, Enforcement)> = HashMap::new();
+    for &(route, ParsedFence { fence, place, .. }) in fences {
+        let unlike = fence.keys.iter().filter_map(|key| {
+            let (first, enforce) = *known.entry(key.shape()).or_insert((route, fence.enforce));
+            (enforce != fence.enforce).then_some(first)
+        });
+        if let Some(other) = unlike.collect::<Vec<_>>().first() {
+            let (observes, enforces) =
+                if fence.enforce == Enforcement::Observe { (route, *other) } else { (*other, route) };
+            let message = format!(
+                "route `{observes}` only observes, so route `{enforces}` with the same key is promised nothing"
+            );
+            let remedy = "write the same `enforce` on both, or write it once in `defaults`";
+            faults.push(Diagnostic::new(Code::UnlikeEnforce, message).at(*place).with_remedy(remedy));
+        }
+    }
+}
+
+fn possible_modes(rule: ModeRule) -> impl Iterator<Item = Mode> {
+    let takes = move |mode: &Mode| match rule {
+        ModeRule::ByMethod => true,
+        ModeRule::Exclusive => *mode == Mode::Exclusive,
+        ModeRule::Shared => *mode == Mode::Shared,
+    };
+    [Mode::Exclusive, Mode::Shared].into_iter().filter(takes)
+}

@@ -1,0 +1,92 @@
+//! Finds the routes that would lock one key at two places, or make nodes of two layouts at one place.
+
+use super::{diagnostics::Diagnostics, fence::ParsedFence};
+use crate::{
+    diagnostics::{Code, Diagnostic},
+    key::{GlobRelation, KeyTemplate},
+    plan::{Fence, LockPlacement},
+};
+
+/// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has its
+/// locks where other programs have theirs. Such fences are few.
+pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    let foreign = |placing: &LockPlacement| matches!(placing, LockPlacement::Foreign { .. });
+    let is_foreign = |fenced: &ParsedFence| fenced.fence.locks().any(|(_, placing)| foreign(placing));
+    if !fences.iter().any(|(_, fenced)| is_foreign(fenced)) {
+        return;
+    }
+    for (at, &(route, fenced)) in fences.iter().enumerate() {
+        let above = fences[..at].iter().filter(|(_, above)| is_foreign(fenced) || is_foreign(above));
+        let first = above
+            .filter_map(|&(other, above)| compare_fences(other, &above.fence, route, &fenced.fence))
+            .next();
+        first.into_iter().for_each(|fault| faults.push(fault.at(fenced.placed)));
+    }
+}
+
+fn compare_fences(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
+    let share = above.templates().any(|one| fence.templates().any(|two| may_give_same_key(one, two)));
+    if share && !same_placement(above, fence) {
+        let message = format!("routes `{other}` and `{route}` can lock one key at two places");
+        let remedy =
+            "write the same `layout` and `lock_path` on both, or give their keys different first words";
+        return Some(Diagnostic::new(Code::UnlikeLayout, message).with_remedy(remedy));
+    }
+    above
+        .locks()
+        .find_map(|(_, one)| fence.locks().find_map(|(_, two)| compare_placements(other, one, route, two)))
+}
+
+/// Compares one lock of each fence.
+fn compare_placements(
+    other: &str,
+    above: &LockPlacement,
+    route: &str,
+    placing: &LockPlacement,
+) -> Option<Diagnostic> {
+    let (
+        LockPlacement::Foreign { layout: one, path: here },
+        LockPlacement::Foreign { layout: two, path: there },
+    ) = (above, placing)
+    else {
+        return None;
+    };
+    match here.glob().relation_to(&there.glob()) {
+        GlobRelation::Overlapping if one != two => {
+            let (one, two) = (one.as_str(), two.as_str());
+            let message = format!(
+                "routes `{other}` and `{route}` can make nodes of two layouts at one lock path: `{one}` and `{two}`"
+            );
+            let remedy = "write the layout of the programs that have their locks there on both";
+            Some(Diagnostic::new(Code::UnlikeLayout, message).with_remedy(remedy))
+        }
+        GlobRelation::Nested => {
+            let message = format!(
+                "of routes `{other}` and `{route}` the lock path of one can lie below that of the other"
+            );
+            let remedy = "write lock paths that lie side by side";
+            Some(Diagnostic::new(Code::NestedPath, message).with_remedy(remedy))
+        }
+        GlobRelation::Disjoint | GlobRelation::Overlapping => None,
+    }
+}
+
+/// Some values make both templates give the same key.
+pub(super) fn may_give_same_key(one: &KeyTemplate, two: &KeyTemplate) -> bool {
+    one.glob().relation_to(&two.glob()) == GlobRelation::Overlapping
+}
+
+/// Every key that both fences can give has one place. Values are told apart by their place in the key, so only two
+/// templates of one shape can be compared.
+///
+/// For migrated locks one common lock is enough: every holder of it excludes every other.
+fn same_placement(one: &Fence, two: &Fence) -> bool {
+    if one.former.is_some() || two.former.is_some() {
+        let like = |(key, placing): (&KeyTemplate, &LockPlacement)| {
+            two.locks().any(|(other, place)| key.shape() == other.shape() && placing == place)
+        };
+        return one.locks().any(like);
+    }
+    let shape = |fence: &Fence| fence.keys.iter().map(|key| key.shape()).collect::<Vec<_>>();
+    one.placing == two.placing && shape(one) == shape(two)
+}

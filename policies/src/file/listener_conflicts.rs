@@ -1,0 +1,84 @@
+//! Finds two listeners of one file with the same address.
+
+use std::net::SocketAddr;
+
+use super::{diagnostics::Diagnostics, mapping::MappingReader};
+use crate::{
+    diagnostics::{Code, Diagnostic, SourceSpan},
+    plan::BindAddress,
+};
+
+/// One listener of the process.
+pub(super) struct BoundListener {
+    /// What messages call it.
+    pub(super) what: String,
+    /// Where it is written in the file.
+    pub(super) field: &'static str,
+    pub(super) address: SocketAddr,
+    pub(super) at: AddressOrigin,
+}
+
+/// Where a fault of a listener's address is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum AddressOrigin {
+    Written(SourceSpan),
+    /// The file does not write the address: it is the default.
+    Default,
+}
+
+impl BoundListener {
+    /// The public listener, named by its field. `None` for a unix socket, which has no port to share.
+    pub(super) fn for_public(
+        file: &mut MappingReader,
+        field: &'static str,
+        address: &BindAddress,
+    ) -> Option<Self> {
+        let address = address.tcp()?;
+        Some(Self {
+            what: format!("`{field}`"),
+            field,
+            address,
+            at: AddressOrigin::Written(file.place_of(field)),
+        })
+    }
+
+    /// Both listeners cannot be open at once. With port 0 the kernel chooses a free port, so it never overlaps.
+    fn overlaps(&self, other: &Self) -> bool {
+        let (one, other) = (self.address, other.address);
+        let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
+        one.port() != 0 && one.port() == other.port() && (everywhere || one.ip() == other.ip())
+    }
+}
+
+/// `doors` in the order of their rank: of two with one address, the later one has to move.
+pub(super) fn report_clashes(doors: &[BoundListener], faults: &Diagnostics) {
+    for (index, late) in doors.iter().enumerate() {
+        // One clash is enough to report.
+        if let Some(early) = doors[..index].iter().find(|early| late.overlaps(early)) {
+            faults.push(clash_diagnostic(early, late));
+        }
+    }
+}
+
+fn clash_diagnostic(early: &BoundListener, late: &BoundListener) -> Diagnostic {
+    let message = format!("{} and {} both listen on port {}", late.what, early.what, late.address.port());
+    let fault = Diagnostic::new(Code::SameAddress, message);
+    let unwritten = |door: &BoundListener| {
+        format!(
+            "`{}` is not written, and listens on `{}`: give one of them another port",
+            door.field, door.address
+        )
+    };
+    match (early.at, late.at) {
+        (AddressOrigin::Written(_), AddressOrigin::Written(place)) => {
+            fault.at(place).with_remedy(format!("give {} a port of its own", late.what))
+        }
+        (AddressOrigin::Default, AddressOrigin::Written(place)) => {
+            fault.at(place).with_remedy(unwritten(early))
+        }
+        (AddressOrigin::Written(place), AddressOrigin::Default) => {
+            fault.at(place).with_remedy(unwritten(late))
+        }
+        (AddressOrigin::Default, AddressOrigin::Default) => fault.with_remedy(unwritten(late)),
+    }
+}

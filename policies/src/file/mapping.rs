@@ -1,0 +1,295 @@
+//! Reads the fields of one mapping. Each field that the reader asks for exists; a field that nobody asks for is
+//! reported as unknown.
+
+use std::any::type_name_of_val;
+
+use super::{
+    asked::{self, How},
+    diagnostics::Diagnostics,
+    hints, shape_hints,
+    yaml::{MappingKey, Node, NodeValue, Scalar},
+};
+use crate::diagnostics::{Code, Diagnostic, SourceSpan};
+
+/// One mapping of the file while it is read.
+pub(super) struct MappingReader<'n> {
+    /// For messages: `the policy`, or the name of the mapping in backquotes.
+    what: String,
+    /// Where a missing field is reported.
+    place: SourceSpan,
+    entries: &'n [(MappingKey, Node)],
+    asked: Vec<&'static str>,
+    faults: &'n Diagnostics,
+}
+
+impl<'n> MappingReader<'n> {
+    /// Reads one mapping; an absent one reads like an empty one. `None` where something else stands in its place.
+    ///
+    /// `read` asks for every field that exists, also after a mistake. A field that it has not asked for is reported
+    /// as unknown, and the report lists the fields that it asked for.
+    pub(super) fn read<T>(
+        node: Option<&'n Node>,
+        what: impl Into<String>,
+        place: SourceSpan,
+        faults: &'n Diagnostics,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
+        let what = what.into();
+        let entries: &[(MappingKey, Node)] = match node.map(|node| (&node.value, node.place)) {
+            None | Some((NodeValue::Nothing, _)) => &[],
+            Some((NodeValue::Mapping(entries), _)) => entries,
+            Some((NodeValue::Unset, _)) => return None,
+            Some((other, place)) => {
+                let fault = Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields"));
+                let fields = Self::fields(place, faults, read);
+                faults.push(fault.at(place).with_remedy(shape_hints::mapping_remedy(&what, other, &fields)));
+                return None;
+            }
+        };
+        let _within = asked::within();
+        let mut block = Self { what, place, entries, asked: Vec::new(), faults };
+        let value = read(&mut block);
+        block.report_unknown();
+        Some(value)
+    }
+
+    /// The fields for which `read` would ask in a mapping.
+    fn fields<T>(
+        place: SourceSpan,
+        faults: &'n Diagnostics,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Vec<&'static str> {
+        let known = faults.len();
+        let mut block = Self { what: String::new(), place, entries: &[], asked: Vec::new(), faults };
+        read(&mut block);
+        // The empty mapping lacks required fields. That is not the mistake of the file.
+        faults.truncate(known);
+        block.asked
+    }
+
+    /// A mapping within this one; an absent one reads like an empty one.
+    pub(super) fn inner<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let node = self.find(name);
+        asked::inner(name);
+        let place = self.key_place(name);
+        Self::read(node, format!("`{name}`"), place, self.faults, read)
+    }
+
+    /// The names and values of a mapping whose names are the user's own.
+    pub(super) fn entries(&mut self, name: &'static str) -> &'n [(MappingKey, Node)] {
+        asked::how(name, || How::Entries);
+        match self.find(name).map(|node| &node.value) {
+            None | Some(NodeValue::Unset) => &[],
+            Some(NodeValue::Mapping(entries)) => entries,
+            Some(other) => {
+                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names"));
+                self.report(name, fault.with_remedy(shape_hints::entries_remedy(other)));
+                &[]
+            }
+        }
+    }
+
+    /// A mapping from names that the user chooses to single values, each of them parsed; `None` where one of them is
+    /// bad.
+    pub(super) fn text_entries<T>(
+        &mut self,
+        name: &'static str,
+        read: impl Fn(&str, &str) -> Result<T, Diagnostic>,
+    ) -> Option<Vec<T>> {
+        asked::how(name, || How::Texts);
+        let one = |(key, node): &(MappingKey, Node)| {
+            let read = match &node.value {
+                NodeValue::Scalar(scalar) => read(&key.text, &scalar.text),
+                NodeValue::Unset => return None,
+                _ => Err(suggest_mapping(name)),
+            };
+            read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
+        };
+        match self.find(name).map(|node| &node.value) {
+            None => Some(Vec::new()),
+            Some(NodeValue::Mapping(entries)) => {
+                let read: Vec<Option<T>> = entries.iter().map(one).collect();
+                read.into_iter().collect()
+            }
+            Some(NodeValue::Unset) => None,
+            Some(_) => {
+                self.report(name, suggest_mapping(name));
+                None
+            }
+        }
+    }
+
+    /// `None` where the field is absent, or no list.
+    pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [Node]> {
+        asked::how(name, || How::List);
+        self.items(name)
+    }
+
+    fn items(&mut self, name: &'static str) -> Option<&'n [Node]> {
+        match &self.find(name)?.value {
+            NodeValue::List(items) => Some(items),
+            NodeValue::Unset => None,
+            other => {
+                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
+                self.report(name, fault.with_remedy(shape_hints::list_remedy(other)));
+                None
+            }
+        }
+    }
+
+    /// A list of single values, each of them parsed; `None` where it is absent or one of them is bad.
+    pub(super) fn values<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl Fn(&str) -> Result<T, Diagnostic>,
+    ) -> Option<Vec<T>> {
+        asked::how(name, || How::Values(type_name_of_val(&parse)));
+        let items = self.items(name)?;
+        let one = |node: &Node| {
+            let parsed = match &node.value {
+                NodeValue::Scalar(scalar) => parse(&scalar.text),
+                NodeValue::Unset => return None,
+                _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))
+                    .with_remedy("write single values, with `, ` between them")),
+            };
+            let written = match &node.value {
+                NodeValue::Scalar(scalar) => &*scalar.text,
+                _ => "",
+            };
+            let bad =
+                |fault| self.faults.push(shape_hints::with_braces_remedy(written, fault).at(node.place));
+            parsed.map_err(bad).ok()
+        };
+        // Read all items before the first bad one ends the loop, so that each mistake is reported.
+        let values: Vec<Option<T>> = items.iter().map(one).collect();
+        values.into_iter().collect()
+    }
+
+    pub(super) fn scalar(&mut self, name: &'static str) -> Option<&'n Scalar> {
+        asked::how(name, || How::Value("text"));
+        self.single(name)
+    }
+
+    fn single(&mut self, name: &'static str) -> Option<&'n Scalar> {
+        match &self.find(name)?.value {
+            NodeValue::Scalar(scalar) => Some(scalar),
+            NodeValue::Unset => None,
+            other => {
+                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value"));
+                self.report(name, fault.with_remedy(shape_hints::scalar_remedy(other)));
+                None
+            }
+        }
+    }
+
+    /// A single value, parsed; `None` where it is absent or bad.
+    pub(super) fn value<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, Diagnostic>,
+    ) -> Option<T> {
+        asked::how(name, || How::Value(type_name_of_val(&parse)));
+        self.parse_value(name, parse)
+    }
+
+    fn parse_value<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, Diagnostic>,
+    ) -> Option<T> {
+        let scalar = self.single(name)?;
+        match parse(&scalar.text) {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                self.report(name, shape_hints::with_braces_remedy(&scalar.text, fault));
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn keyword<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
+        asked::how(name, || How::Word(words.iter().map(|(word, _)| (*word).to_owned()).collect()));
+        self.parse_value(name, |text| {
+            words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
+                let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                let message = format!("`{text}` is not a value of `{name}`");
+                Diagnostic::new(Code::UnknownValue, message).suggest(text, &known, str::to_owned)
+            })
+        })
+    }
+
+    /// Reports a required field that is absent. `example` is what the user could write.
+    pub(super) fn require(&mut self, name: &'static str, example: &str) {
+        asked::required(name);
+        if self.find(name).is_none() {
+            let message = format!("{} has no `{name}`", self.what);
+            let fault = Diagnostic::new(Code::MissingField, message);
+            self.faults.push(fault.at(self.place).with_remedy(format!("add `{example}`")));
+        }
+    }
+
+    pub(super) fn is_mapping(&mut self, name: &'static str) -> bool {
+        matches!(self.find(name), Some(Node { value: NodeValue::Mapping(_), .. }))
+    }
+
+    pub(super) fn is_present(&mut self, name: &'static str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// The place of the field's value; where the field is absent, the place of the mapping.
+    pub(super) fn place_of(&mut self, name: &'static str) -> SourceSpan {
+        self.find(name).map_or(self.place, |node| node.place)
+    }
+
+    /// Reports a mistake in the value of a field.
+    pub(super) fn report(&mut self, name: &'static str, fault: Diagnostic) {
+        let place = self.place_of(name);
+        self.faults.push(fault.at(place));
+    }
+
+    /// Reports a mistake in a value that does not stand in this mapping itself.
+    pub(super) fn report_at(&self, place: SourceSpan, fault: Diagnostic) {
+        self.faults.push(fault.at(place));
+    }
+
+    /// What messages call this mapping.
+    pub(super) fn name(&self) -> &str {
+        &self.what
+    }
+
+    pub(super) fn faults(&self) -> &'n Diagnostics {
+        self.faults
+    }
+
+    fn find(&mut self, name: &'static str) -> Option<&'n Node> {
+        asked::field(name);
+        if !self.asked.contains(&name) {
+            self.asked.push(name);
+        }
+        let (_, node) = self.entries.iter().find(|(key, _)| key.text == name)?;
+        (!matches!(node.value, NodeValue::Nothing)).then_some(node)
+    }
+
+    fn key_place(&self, name: &str) -> SourceSpan {
+        self.entries.iter().find(|(key, _)| key.text == name).map_or(self.place, |(key, _)| key.place)
+    }
+
+    fn report_unknown(&self) {
+        for (key, _) in self.entries {
+            if !self.asked.contains(&key.text.as_str()) {
+                let message = format!("{} has no field `{}`", self.what, key.text);
+                let fault = Diagnostic::new(Code::UnknownField, message).at(key.place);
+                self.faults.push(match hints::misplaced_remedy(&key.text, &self.what, &self.asked) {
+                    Some(remedy) => fault.with_remedy(remedy),
+                    None => fault.suggest(&key.text, &self.asked, str::to_owned),
+                });
+            }
+        }
+    }
+}
+
+fn suggest_mapping(name: &str) -> Diagnostic {
+    let message = format!("`{name}` is a mapping of names to values");
+    Diagnostic::new(Code::WrongShape, message).with_remedy(format!("write `{name}: {{name: value}}`"))
+}

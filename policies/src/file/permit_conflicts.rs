@@ -1,0 +1,61 @@
+//! Finds routes that disagree on how many requests hold one key at once, and keys that look like the permit of
+//! another key.
+
+use super::{diagnostics::Diagnostics, fence::ParsedFence, layout_conflicts::may_give_same_key};
+use crate::{
+    diagnostics::{Code, Diagnostic},
+    key::GlobRelation,
+    plan::{Fence, LockPlacement},
+};
+
+/// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has
+/// permits. Such fences are few.
+pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    let has = |fenced: &ParsedFence| fenced.fence.permits().is_some();
+    if !fences.iter().any(|(_, fenced)| has(fenced)) {
+        return;
+    }
+    for (at, &(route, fenced)) in fences.iter().enumerate() {
+        let above = fences[..=at].iter().filter(|(_, above)| has(fenced) || has(above));
+        let first = above
+            .filter_map(|&(other, above)| compare_fences(other, &above.fence, route, &fenced.fence))
+            .next();
+        first.into_iter().for_each(|fault| faults.push(fault.at(fenced.placed)));
+    }
+}
+
+fn compare_fences(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
+    // For locks of other programs the different place was reported already.
+    let foreign =
+        |fence: &Fence| fence.locks().any(|(_, lock)| matches!(lock, LockPlacement::Foreign { .. }));
+    let share = above.templates().any(|one| fence.templates().any(|two| may_give_same_key(one, two)));
+    if share && above.permits() != fence.permits() && !foreign(above) && !foreign(fence) {
+        let message = format!(
+            "routes `{other}` and `{route}` can lock one key, but let different numbers of requests hold it at once: {} and {}",
+            permits_text(above),
+            permits_text(fence)
+        );
+        let remedy = "write the same `permits` on both, or give their keys different first words";
+        return Some(Diagnostic::new(Code::UnlikePermits, message).with_remedy(remedy));
+    }
+    if may_equal_permit(above, fence) || may_equal_permit(fence, above) {
+        let message =
+            format!("a key of routes `{other}` and `{route}` can be that of a permit, `key#0` or the like");
+        let remedy = "write another character than `#` in the key, or another key beside the `permits`";
+        return Some(Diagnostic::new(Code::PermitKey, message).with_remedy(remedy));
+    }
+    None
+}
+
+fn permits_text(fence: &Fence) -> String {
+    fence.permits().map_or_else(|| "1".to_owned(), |permits| permits.to_string())
+}
+
+/// The key could have the same text as a permit, and both would share one mark.
+fn may_equal_permit(key: &Fence, of: &Fence) -> bool {
+    of.permits().is_some()
+        && of.templates().any(|of| {
+            let permits = of.permit_glob();
+            key.templates().any(|key| key.glob().relation_to(&permits) == GlobRelation::Overlapping)
+        })
+}

@@ -1,0 +1,108 @@
+//! Finds the remedy for a value of the wrong shape, such as a list in the place of a mapping.
+
+use super::yaml::{Node, NodeValue};
+use crate::diagnostics::Diagnostic;
+
+/// The remedy where a mapping of known fields belongs.
+pub(super) fn mapping_remedy(what: &str, other: &NodeValue, known: &[&str]) -> String {
+    if let (NodeValue::Scalar(scalar), "`once`") = (other, what)
+        && scalar.text == "true"
+    {
+        return "write `once: {}`, which takes all defaults".into();
+    }
+    let known: Vec<String> = known.iter().map(|name| format!("`{name}: ...`")).collect();
+    format!("write its fields in `{{}}`, or indented on the lines below it: {}", known.join(", "))
+}
+
+/// The remedy where a mapping of names that the user chooses belongs.
+pub(super) fn entries_remedy(other: &NodeValue) -> String {
+    match other {
+        NodeValue::List(items) => match items.iter().find_map(name_of) {
+            Some(name) => {
+                format!("write `{name}:` in the place of the `-`, and its fields indented below it")
+            }
+            None => {
+                "write a name and a `:` in the place of each `-`, and the fields indented below it".into()
+            }
+        },
+        _ => "write a name and a `:` below it, and the fields indented below the name".into(),
+    }
+}
+
+fn name_of(item: &Node) -> Option<&str> {
+    let NodeValue::Mapping(entries) = &item.value else { return None };
+    let named = entries.iter().find(|(key, _)| key.text == "name");
+    named.and_then(|(_, node)| scalar_text(node))
+}
+
+pub(super) fn list_remedy(other: &NodeValue) -> String {
+    // Within a list these characters have a meaning of their own.
+    let quoted =
+        |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
+    match other {
+        NodeValue::Scalar(several) if several.text.contains(',') && !several.text.contains(['{', '[']) => {
+            let (several, root) = connect_string(&several.text);
+            let items: Vec<&str> = several.split(',').map(str::trim).collect();
+            let root = root.map(|root| format!(", and `root: {root}`")).unwrap_or_default();
+            format!("write `[{}]`{root}", items.join(", "))
+        }
+        NodeValue::Mapping(entries)
+            if let [(first, Node { value: NodeValue::Mapping(_), .. }), ..] = entries.as_slice() =>
+        {
+            format!("write `- name: {}` in the place of `{0}:`, and so for each of them", first.text)
+        }
+        NodeValue::Scalar(one) => format!("write `[{}]`", quoted(&one.text)),
+        _ => "begin each of its items with `- `, or write them in `[]`".into(),
+    }
+}
+
+/// ZooKeeper's connect string: the servers, and the path of the root behind the last server.
+fn connect_string(text: &str) -> (&str, Option<&str>) {
+    let last = text.rfind(',').map_or(0, |comma| comma + 1);
+    let is_server = |server: &str| server.contains(':') && !server.contains("://");
+    match text[last..].find('/').map(|slash| text.split_at(last + slash)) {
+        Some((servers, root)) if is_server(&servers[last..]) => (servers, Some(root)),
+        _ => (text, None),
+    }
+}
+
+pub(super) fn scalar_remedy(other: &NodeValue) -> String {
+    match other {
+        NodeValue::List(items) => match items.as_slice() {
+            [one] => scalar_text(one).map_or_else(single_value_remedy, |one| {
+                format!("write `\"{one}\"`, without a list around it")
+            }),
+            _ => single_value_remedy(),
+        },
+        // YAML reads a template without quotes as a mapping.
+        NodeValue::Mapping(entries) => match entries.as_slice() {
+            [(key, Node { value: NodeValue::Nothing, .. })] => {
+                format!("put it in quotes: `\"{{{}}}\"`", key.text)
+            }
+            _ => single_value_remedy(),
+        },
+        _ => single_value_remedy(),
+    }
+}
+
+fn single_value_remedy() -> String {
+    "write one value, in quotes if it has one of `{}[],`".into()
+}
+
+/// Adds the remedy for a value that names a variable without braces, as a shell does.
+pub(super) fn with_braces_remedy(written: &str, fault: Diagnostic) -> Diagnostic {
+    let name = written.split_once('$').map(|(_, rest)| rest).unwrap_or_default();
+    let end = name.find(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+    let name = &name[..end.unwrap_or(name.len())];
+    match name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
+        true => fault.with_remedy(format!("a variable of the environment stands in braces: `${{{name}}}`")),
+        false => fault,
+    }
+}
+
+fn scalar_text(node: &Node) -> Option<&str> {
+    match &node.value {
+        NodeValue::Scalar(scalar) => Some(&scalar.text),
+        _ => None,
+    }
+}

@@ -1,0 +1,58 @@
+//! Finds the place of a field in a file, for mistakes that show only outside of the file.
+
+use super::{
+    diagnostics::Diagnostics,
+    yaml::{self, Node, NodeValue},
+};
+use crate::diagnostics::SourceSpan;
+
+/// The fields of a file, by their place.
+#[derive(Debug)]
+pub struct SourceMap {
+    root: Option<Node>,
+}
+
+impl SourceMap {
+    /// Reads a file that was loaded without errors.
+    pub fn parse(text: &str) -> Self {
+        Self { root: yaml::parse(text, &|_| None, &Diagnostics::default()) }
+    }
+
+    /// The place where `way` ends, or the deepest part of it that the file has. Steps are names of fields, and
+    /// numbers of items.
+    pub fn find(&self, way: &[&str]) -> Option<SourceSpan> {
+        let mut node = self.root.as_ref()?;
+        let mut place = None;
+        for step in way {
+            let Some(next) = child(node, step) else { break };
+            place = Some(next.place);
+            node = next;
+        }
+        place
+    }
+}
+
+fn child<'n>(node: &'n Node, step: &str) -> Option<&'n Node> {
+    match &node.value {
+        NodeValue::Mapping(entries) => entries.iter().find(|(key, _)| key.text == step).map(|(_, node)| node),
+        NodeValue::List(items) => items.get(step.parse::<usize>().ok()?),
+        NodeValue::Nothing | NodeValue::Unset | NodeValue::Scalar(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_found_and_else_what_it_would_stand_in() {
+        let places = SourceMap::parse("a:\n  b: [x, {c: \"${NOT_SET}\"}]\n");
+        let at = |way: &[&str]| places.find(way).map(|place| (place.line, place.column));
+        assert_eq!(at(&["a", "b", "0"]), Some((2, 7)));
+        assert_eq!(at(&["a", "b", "1", "c"]), Some((2, 14)));
+        assert_eq!(at(&["a", "b", "7"]), at(&["a", "b"]));
+        assert_eq!(at(&["a", "z", "0"]), Some((2, 3)));
+        assert_eq!((at(&["z"]), at(&[])), (None, None));
+        assert_eq!(SourceMap::parse("[").find(&["a"]), None);
+    }
+}

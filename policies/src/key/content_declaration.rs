@@ -1,0 +1,145 @@
+//! Checks what a request declares about its body. A key can be taken from JSON in UTF-8 only, without a content
+//! coding.
+//!
+//! The service reads a body as the request declares it. Declared as a form, as compressed, or in another character
+//! set, the same bytes would have other values for the service than in the key.
+
+use super::{json::ParseBodyError, values::HeaderField};
+use crate::header_name::is_token;
+
+/// What a request declares about its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContentDeclaration<'a> {
+    /// `Content-Type`.
+    pub kind: HeaderField<'a>,
+    /// `Content-Encoding`.
+    pub coding: HeaderField<'a>,
+}
+
+impl ContentDeclaration<'_> {
+    pub(crate) fn require_json(&self) -> Result<(), ParseBodyError> {
+        if self.coding != HeaderField::Absent {
+            return Err(ParseBodyError::Encoded);
+        }
+        let kind = match self.kind {
+            HeaderField::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
+            // Some servers read a body without a `Content-Type` as a form.
+            HeaderField::Absent | HeaderField::Several => "",
+            HeaderField::Respelled => return Err(ParseBodyError::DeclaredTwice),
+        };
+        let mut parts = kind.split(';');
+        let named = parts.next().and_then(|named| named.trim().split_once('/'));
+        let is_json = named.is_some_and(|(kind, subtype)| {
+            let subtype = subtype.to_ascii_lowercase();
+            is_token(kind) && is_token(&subtype) && (subtype == "json" || subtype.ends_with("+json"))
+        });
+        if !is_json {
+            return Err(ParseBodyError::NotDeclared);
+        }
+        parts.map(str::trim).filter(|part| !part.is_empty()).try_for_each(parameter)
+    }
+}
+
+/// A parameter that is no character set may have any value, if every reader takes it for the same parameter.
+fn parameter(part: &str) -> Result<(), ParseBodyError> {
+    let (name, value) = part.split_once('=').ok_or(ParseBodyError::NotDeclared)?;
+    let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    let name = name.to_ascii_lowercase();
+    let text = quoted.unwrap_or(value).to_ascii_lowercase();
+    let may_be_text = quoted.is_some() && !name.starts_with("charset");
+    if !is_token(&name) || !(is_token(&text) || may_be_text && is_text(&text)) {
+        return Err(ParseBodyError::NotDeclared);
+    }
+    match name.strip_prefix("charset") {
+        Some("") if text == "utf-8" || text == "utf8" => Ok(()),
+        Some(_) => Err(ParseBodyError::Charset),
+        // Some readers look for `charset=` anywhere in the field.
+        None if text.contains("charset") => Err(ParseBodyError::Charset),
+        None => Ok(()),
+    }
+}
+
+/// Characters that may stand between quotes: none at which a reader without quotes would end the value.
+fn is_text(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !br#""\;,"#.contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(kind: &str) -> Result<(), ParseBodyError> {
+        ContentDeclaration { kind: HeaderField::One(kind.as_bytes()), coding: HeaderField::Absent }
+            .require_json()
+    }
+
+    #[test]
+    fn json_in_utf_8_is_what_it_says() {
+        for kind in [
+            "application/json",
+            "Application/JSON",
+            "text/json",
+            "application/vnd.pay+json",
+            "application/json; charset=utf-8",
+            "application/json;charset=\"UTF-8\"",
+            "application/json; profile=pay.v1; Charset=utf-8;",
+            " application/json ; charset=utf-8",
+            "application/json; charset=utf8",
+            "application/json; charset=\"UTF8\"",
+            "application/json; charset=Utf-8",
+            "application/vnd.api+json; ext=\"https://jsonapi.org/ext/atomic\"",
+            "application/vnd.api+json; ext=\"https://jsonapi.org/ext/atomic https://a.example/b\"; charset=utf-8",
+            "application/ld+json; profile=\"https://www.w3.org/ns/activitystreams\"",
+            "application/json; profile=\"\"",
+        ] {
+            assert_eq!(said(kind), Ok(()), "{kind}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_not() {
+        for (kind, bad) in [
+            ("", ParseBodyError::NotDeclared),
+            ("json", ParseBodyError::NotDeclared),
+            ("application/x-www-form-urlencoded", ParseBodyError::NotDeclared),
+            ("application/jsonp", ParseBodyError::NotDeclared),
+            ("text/plain; a=application/json", ParseBodyError::NotDeclared),
+            ("application/json, text/plain", ParseBodyError::NotDeclared),
+            ("application/json; a=b, text/plain", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x;charset=utf-7\"", ParseBodyError::NotDeclared),
+            ("application/json; charset", ParseBodyError::NotDeclared),
+            ("application/json; charset=utf-7", ParseBodyError::Charset),
+            ("application/json; charset=utf-16", ParseBodyError::Charset),
+            ("application/json; charset=utf-8; charset=utf-7", ParseBodyError::Charset),
+            ("application/json; charset*=utf-8", ParseBodyError::Charset),
+            ("application/json; charset=\"\"", ParseBodyError::NotDeclared),
+            ("application/json; charset=\"utf-8 utf-7\"", ParseBodyError::NotDeclared),
+            ("application/json; charset=utf88", ParseBodyError::Charset),
+            ("application/json; charsets=utf-8", ParseBodyError::Charset),
+            ("application/json; charset*0=\"a b\"", ParseBodyError::NotDeclared),
+            ("application/json; a=https://a.example/", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x\\\"y\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x\\y\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x, text/plain\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x\ty\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"é\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x Charset=utf-7\"", ParseBodyError::Charset),
+        ] {
+            assert_eq!(said(kind), Err(bad), "{kind}");
+        }
+        let json = HeaderField::One(b"application/json");
+        for (kind, coding, bad) in [
+            (HeaderField::Absent, HeaderField::Absent, ParseBodyError::NotDeclared),
+            (HeaderField::Several, HeaderField::Absent, ParseBodyError::NotDeclared),
+            (HeaderField::Respelled, HeaderField::Absent, ParseBodyError::DeclaredTwice),
+            (HeaderField::One(b"application/json\xff"), HeaderField::Absent, ParseBodyError::NotDeclared),
+            (json, HeaderField::One(b"gzip"), ParseBodyError::Encoded),
+            (json, HeaderField::One(b"identity"), ParseBodyError::Encoded),
+            (json, HeaderField::Several, ParseBodyError::Encoded),
+            (json, HeaderField::Respelled, ParseBodyError::Encoded),
+        ] {
+            assert_eq!(ContentDeclaration { kind, coding }.require_json(), Err(bad));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Makes the name of an operation from the values of one request. The client chooses that name, and no length of a
+//! node limits it.
+
+use std::borrow::Cow;
+
+use super::{
+    error::{KeyError, ValueError},
+    expand::{apply, push_escaped},
+    template::{KeyTemplate, TemplatePart, TemplateVariable, ValueSource},
+    values::RequestValues,
+};
+use crate::header_name::is_spelling_of;
+
+/// The most characters of one value. Clients use random numbers or a few words; the draft of `Idempotency-Key` sets
+/// no limit.
+const LONGEST: usize = 255;
+
+/// A structured field: its value is a quoted string, though most clients leave the quotes out
+/// (draft-ietf-httpapi-idempotency-key-header, 2.1).
+const QUOTED: &str = "idempotency-key";
+
+impl KeyTemplate {
+    /// As [`KeyTemplate::expand`], but an empty value is refused as invalid, not as missing: the client has sent the
+    /// field.
+    pub(crate) fn expand_name(&self, values: &dyn RequestValues) -> Result<String, KeyError> {
+        let mut name = String::new();
+        for part in &self.parts {
+            match part {
+                TemplatePart::Literal(literal) => name.push_str(literal),
+                TemplatePart::Variable(variable) => {
+                    let value = variable.name_value(values).map_err(|bad| variable.error(bad))?;
+                    push_escaped(&value, &mut name);
+                }
+            }
+        }
+        Ok(name)
+    }
+}
+
+impl TemplateVariable {
+    fn name_value(&self, values: &dyn RequestValues) -> Result<String, ValueError> {
+        let value = self.source.value(values)?;
+        let value = match &self.source {
+            ValueSource::Header(field) if is_spelling_of(field, QUOTED) => unquote(&value)?.into_owned(),
+            _ => value,
+        };
+        let value = if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply) }?;
+        match value.chars().count() {
+            0 => Err(ValueError::Invalid("is empty")),
+            1..=LONGEST => Ok(value),
+            _ => Err(ValueError::Invalid("is longer than 255 characters")),
+        }
+    }
+}
+
+/// The text of a quoted string (RFC 8941, 3.3.3). A value without an opening quote is taken unchanged, so both forms
+/// give one name.
+fn unquote(value: &str) -> Result<Cow<'_, str>, ValueError> {
+    let value = value.trim_matches(' ');
+    let Some(quoted) = value.strip_prefix('"') else { return Ok(value.into()) };
+    let mut text = String::new();
+    let mut chars = quoted.chars();
+    loop {
+        match chars.next() {
+            Some('\\') => match chars.next() {
+                Some(escaped @ ('"' | '\\')) => text.push(escaped),
+                _ => return Err(ValueError::Invalid("has a backslash that escapes nothing")),
+            },
+            // A parameter after the string would change nothing, and a second string would make it a list. Both are
+            // refused.
+            Some('"') if chars.as_str().is_empty() => return Ok(text.into()),
+            Some('"') => return Err(ValueError::Invalid("goes on after its closing quote")),
+            Some(char @ ' '..='~') => text.push(char),
+            Some(_) => return Err(ValueError::Invalid("is quoted, and not ASCII")),
+            None => return Err(ValueError::Invalid("has no closing quote")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::key::{HeaderField, error::RESPELLED};
+
+    struct TestRequest<'a>(&'a [u8]);
+
+    impl RequestValues for TestRequest<'_> {
+        fn path(&self, _: &str) -> Option<&str> {
+            Some("7")
+        }
+        fn query(&self) -> Option<&str> {
+            Some("empty=&spaced=+")
+        }
+        fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
+            match name {
+                "absent" => HeaderField::Absent,
+                "several" => HeaderField::Several,
+                "respelled" => HeaderField::Respelled,
+                _ => HeaderField::One(self.0),
+            }
+        }
+        fn host(&self) -> Option<&str> {
+            Some("a.example")
+        }
+    }
+
+    fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, KeyError> {
+        KeyTemplate::parse(template).expect("a template").expand_name(&TestRequest(field.as_ref()))
+    }
+
+    #[test]
+    fn another_spelling_names_nothing_and_is_not_a_missing_name() {
+        let refused = name("{header.respelled}", "a");
+        assert!(matches!(&refused, Err(KeyError::Invalid { why: RESPELLED, .. })), "{refused:?}");
+    }
+
+    fn idempotency_key(field: impl AsRef<[u8]>) -> Result<String, KeyError> {
+        name("{header.idempotency-key}", field)
+    }
+
+    #[test]
+    fn a_quoted_key_and_a_bare_one_are_the_same() {
+        for (quoted, bare) in [
+            (r#""8e03978e-40d5""#, "8e03978e-40d5"),
+            (r#""a b""#, "a b"),
+            (r#""a\\b\"c""#, r#"a\b"c"#),
+            (r#" "a" "#, " a"),
+        ] {
+            assert!(idempotency_key(bare).is_ok(), "{bare}");
+            assert_eq!(idempotency_key(quoted), idempotency_key(bare), "{quoted}");
+        }
+        assert_eq!(name("{header.idempotency_key}", r#""a""#).as_deref(), Ok("a"));
+        // Only `Idempotency-Key` is a structured field. Other fields keep their quotes.
+        assert_eq!(name("{header.x-request-id}", r#""a""#).as_deref(), Ok("%22a%22"));
+    }
+
+    #[test]
+    fn what_is_neither_quoted_nor_bare_is_no_name() {
+        for field in
+            [r#"""#, r#""a"#, r#""a"b"#, r#""a";p=1"#, r#""a", "b""#, r#""a\b""#, r#""a\"#, "\"\u{e9}\""]
+        {
+            assert!(matches!(idempotency_key(field), Err(KeyError::Invalid { .. })), "{field}");
+        }
+    }
+
+    #[test]
+    fn an_empty_value_is_not_a_missing_one() {
+        let missing = |found| matches!(found, Err(KeyError::Missing { .. }));
+        let invalid = |found| matches!(found, Err(KeyError::Invalid { .. }));
+        for field in ["", " ", r#""""#, "a\u{1}", "a\tb"] {
+            assert!(invalid(idempotency_key(field)), "{field:?}");
+        }
+        assert!(invalid(idempotency_key(b"\xff")));
+        for template in ["{query.empty}", "{query.empty | int}", "{query.spaced | trim}", "{header.several}"]
+        {
+            assert!(invalid(name(template, "a")), "{template}");
+        }
+        for template in ["{header.absent}", "{query.absent | int}", "{path.id}/{header.absent}", "{body:/id}"]
+        {
+            assert!(missing(name(template, "a")), "{template}");
+        }
+    }
+
+    #[test]
+    fn a_value_has_a_length_and_a_name_has_none() {
+        assert!(idempotency_key("\u{e9}".repeat(255)).is_ok());
+        assert!(matches!(idempotency_key("a".repeat(256)), Err(KeyError::Invalid { .. })));
+        assert!(idempotency_key(format!("\"{}\"", "a".repeat(255))).is_ok());
+        let two = name("{path.id}/{header.a}:{header.b}", "/".repeat(255)).expect("a name");
+        assert_eq!(two.len(), "7/:".len() + 2 * 255 * "%2F".len());
+    }
+
+    proptest! {
+        #[test]
+        fn any_field_has_a_printable_name_or_none(field: Vec<u8>) {
+            if let Ok(name) = idempotency_key(&field) {
+                prop_assert!(!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
+            }
+        }
+
+        /// Two names are equal in quotes only if they are equal without.
+        #[test]
+        fn quotes_keep_names_apart(one in "[a\"\\\\ ]{1,4}", other in "[a\"\\\\ ]{1,4}") {
+            let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+            let (a, b) = (idempotency_key(quoted(&one)), idempotency_key(quoted(&other)));
+            prop_assert!(a.is_ok());
+            prop_assert_eq!(a == b, one == other);
+        }
+    }
+}

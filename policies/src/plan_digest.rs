@@ -1,0 +1,308 @@
+//! What of a plan decides which lock a request takes, as gateways publish it for each other.
+//!
+//! Two gateways that give one request two locks let two requests change one resource at once. So each of them publishes its
+//! fenced routes, and [`crate::conflicts`] tells which of them may be taken by another gateway, for the same service, under
+//! another lock. Routes without a fence do not count: whoever sends a request around the lock says so in the file.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    host::{HostMatcher, HostPattern},
+    key::{GlobRelation, KeyTemplate, ResourceKey},
+    path::{PathTemplate, TemplateSegment},
+    plan::{Fence, KeyPattern, LeasePlan, LockPlacement, MatchConditions, Plan, Route, Upstream},
+};
+
+/// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanDigest {
+    /// The version of the written form.
+    pub format: u32,
+    pub routes: Vec<FencedRoute>,
+    /// Patterns of keys, sorted, each once. A build that does not know of them looks at routes alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leases: Vec<String>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FencedRoute {
+    /// Only for display: two gateways may use different names.
+    pub name: String,
+    /// One service if either the name or an endpoint is shared.
+    pub upstream: String,
+    pub endpoints: Vec<String>,
+    /// Sorted; empty means every method.
+    pub methods: Vec<String>,
+    pub path: Vec<PathSegment>,
+    #[serde(default, skip_serializing_if = "ConditionsDigest::is_empty")]
+    pub conditions: ConditionsDigest,
+    /// It takes all of them at once, and so excludes whoever takes one of them: the lock of its keys, and the one it is
+    /// migrated from.
+    pub locks: Vec<LockDigest>,
+}
+
+/// A segment of a path template. What a variable is called does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PathSegment {
+    Is(String),
+    Any,
+    /// All remaining segments.
+    Rest,
+}
+
+/// The conditions of a route beside method and path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ConditionsDigest {
+    /// None means any.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    #[serde(default)]
+    pub query: Vec<(String, String)>,
+}
+
+/// The lock of one request: all of its keys, in one layout.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LockDigest {
+    /// Sorted, each once. Variables of the path are called by their place in it, counted from 0.
+    pub keys: Vec<String>,
+    /// The layout of its nodes; `None` for our own. `permits 3` for a key with permits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
+    /// Where its nodes stand, with the variables of the key called by their place in that; none for the place that we choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The next holder waits for a delay after a holder that died. A gateway without this setting would not wait.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub delay: bool,
+}
+
+/// Why something published cannot be compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParsePlanDigestError {
+    #[error("it is of format {found}, and this build reads up to {FORMAT}")]
+    UnsupportedFormat { found: u32 },
+    #[error("it is not in the form of a published plan: {0}")]
+    Malformed(String),
+}
+
+/// The newest written form that this build understands.
+pub const FORMAT: u32 = 1;
+
+impl PlanDigest {
+    /// `leases`: what clients may hold by themselves, where they may.
+    pub fn from_plan(plan: &Plan, leases: Option<&LeasePlan>) -> Self {
+        let fenced = |route: &Route| {
+            let fence = route.fence.as_ref()?;
+            Some(FencedRoute::new(route, fence, plan.upstream(route.upstream)))
+        };
+        let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
+        let patterns = principals.iter().flat_map(|principal| &principal.keys).map(ToString::to_string);
+        let patterns: BTreeSet<String> = patterns.collect();
+        let routes = plan.routes.routes().iter().filter_map(fenced).collect();
+        Self { format: FORMAT, routes, leases: patterns.into_iter().collect() }
+    }
+
+    /// Its routes, and behind them what stands for each pattern of leases: all that may be agreed upon or not.
+    pub fn entries(&self) -> Vec<FencedRoute> {
+        let leases = self.leases.iter().map(|pattern| FencedRoute::for_lease_pattern(pattern, &self.routes));
+        self.routes.iter().cloned().chain(leases).collect()
+    }
+
+    /// The plan to publish while `next` takes the place of this plan. Requests and clients may still hold locks of
+    /// this plan, so all its locks and leases stay. A route that `next` has as well, with the same locks, is
+    /// published with the endpoints of `next`, because new requests go there.
+    #[must_use]
+    pub fn during_switch_to(&self, next: &Self) -> Self {
+        let there: HashMap<RouteIdentity, &FencedRoute> =
+            next.routes.iter().map(|route| (route.identity(), route)).collect();
+        let routes = self.routes.iter().map(|route| there.get(&route.identity()).copied().unwrap_or(route));
+        Self { format: FORMAT, routes: routes.cloned().collect(), leases: self.leases.clone() }
+    }
+
+    /// With the patterns of leases of `before` beside its own: clients may hold locks under those yet.
+    #[must_use]
+    pub fn with_leases_of(&self, before: &Self) -> Self {
+        let leases: BTreeSet<&String> = self.leases.iter().chain(&before.leases).collect();
+        Self { leases: leases.into_iter().cloned().collect(), ..self.clone() }
+    }
+
+    /// Without the patterns of leases that `next` has not, but for those of a key that a client holds yet.
+    #[must_use]
+    pub fn without_leases_gone_in(&self, next: &Self, held: &[ResourceKey]) -> Self {
+        let is_held = |written: &String| held.iter().any(|key| KeyPattern::published_matches(written, key));
+        let stay = self.leases.iter().filter(|written| next.leases.contains(written) || is_held(written));
+        Self { leases: stay.cloned().collect(), ..self.clone() }
+    }
+
+    /// The same for equal routes, whoever writes them.
+    ///
+    /// # Panics
+    /// Never: all fields are plain.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain fields serialise")
+    }
+
+    /// # Errors
+    /// A later build has written it in another form, or it is something else.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParsePlanDigestError> {
+        #[derive(Deserialize)]
+        struct Formatted {
+            format: u32,
+        }
+        let foreign = |error: serde_json::Error| ParsePlanDigestError::Malformed(error.to_string());
+        // Read the version first: in another form the other fields may be missing.
+        let Formatted { format: found } = serde_json::from_slice(bytes).map_err(foreign)?;
+        if found > FORMAT {
+            return Err(ParsePlanDigestError::UnsupportedFormat { found });
+        }
+        serde_json::from_slice(bytes).map_err(foreign)
+    }
+}
+
+impl FencedRoute {
+    /// `fence` is that of `route`, and `upstream` the one it leads to.
+    pub fn new(route: &Route, fence: &Fence, upstream: &Upstream) -> Self {
+        let sorted = |texts: &mut dyn Iterator<Item = String>| -> Vec<String> {
+            texts.collect::<BTreeSet<_>>().into_iter().collect()
+        };
+        Self {
+            name: route.name.to_string(),
+            upstream: upstream.name.to_string(),
+            endpoints: sorted(&mut upstream.endpoints.iter().map(ToString::to_string)),
+            methods: sorted(&mut route.methods.iter().cloned()),
+            path: route.path.pieces().iter().map(PathSegment::from).collect(),
+            conditions: ConditionsDigest::from_conditions(&route.conditions),
+            locks: locks(fence, upstream, &route.path),
+        }
+    }
+}
+
+impl FencedRoute {
+    /// An entry that stands for the keys of a pattern which clients may lease, in a plan with these routes. No request
+    /// takes this entry as its route.
+    ///
+    /// Its locks are those that routes of the plan have for such keys and that are not native: of another layout, at
+    /// another path, or with a delay. A lease of such a key would take the same lock, or the plan refuses the lease. A
+    /// plan that loses one of these routes would lease the key under another lock. Its entry changes with that, so the
+    /// plan is published anew.
+    pub fn for_lease_pattern(pattern: &str, routes: &[Self]) -> Self {
+        let (name, keys) = (format!("leases of {pattern}"), KeyPattern::published_glob(pattern));
+        let meets =
+            |key: &String| KeyTemplate::published_glob(key).relation_to(&keys) == GlobRelation::Overlapping;
+        let locks = routes.iter().flat_map(|route| &route.locks).filter(|lock| !lock.is_native());
+        let mut locks: Vec<LockDigest> = locks.filter(|lock| lock.keys.iter().any(meets)).cloned().collect();
+        locks.dedup();
+        Self {
+            upstream: name.clone(),
+            name,
+            endpoints: Vec::new(),
+            methods: Vec::new(),
+            path: Vec::new(),
+            conditions: ConditionsDigest::default(),
+            locks,
+        }
+    }
+}
+
+/// What two plans have in common of a route of which requests take the same locks by both, wherever they are sent.
+pub type RouteIdentity<'r> =
+    (&'r str, &'r [String], &'r [PathSegment], &'r ConditionsDigest, &'r [LockDigest]);
+
+impl FencedRoute {
+    pub fn identity(&self) -> RouteIdentity<'_> {
+        (&self.upstream, &self.methods, &self.path, &self.conditions, &self.locks)
+    }
+}
+
+/// Two, while it is migrated from one to the other.
+fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<LockDigest> {
+    let ours = LockDigest::new(&fence.keys, &fence.placing, path);
+    let former = fence.former.as_ref();
+    let former =
+        former.map(|former| LockDigest::new(std::slice::from_ref(&former.key), &former.placing, path));
+    let delay = upstream.fencing.delay().is_some();
+    std::iter::once(ours).chain(former).map(|lock| LockDigest { delay, ..lock }).collect()
+}
+
+impl LockDigest {
+    fn new(keys: &[KeyTemplate], placing: &LockPlacement, route: &PathTemplate) -> Self {
+        let (layout, path) = match placing {
+            LockPlacement::Native => (None, None),
+            // Not in a field of its own: a build that does not know of permits would pass it over, and agree.
+            LockPlacement::Semaphore { permits } => (Some(format!("permits {permits}")), None),
+            LockPlacement::Foreign { layout, path } => {
+                (Some(layout.as_str().to_owned()), Some(path.to_string()))
+            }
+        };
+        let keys: BTreeSet<String> = keys.iter().map(|key| key.with_positions(route)).collect();
+        Self { keys: keys.into_iter().collect(), layout, path, delay: false }
+    }
+
+    /// As leases have theirs where no route says otherwise.
+    pub(crate) fn is_native(&self) -> bool {
+        self.layout.is_none() && self.path.is_none() && !self.delay
+    }
+
+    /// Of one key both are one lock. The key itself may be called by other places of another path.
+    pub(crate) fn has_placement_of(&self, other: &Self) -> bool {
+        let shapes =
+            |lock: &Self| lock.keys.iter().map(|key| KeyTemplate::published_shape(key)).collect::<Vec<_>>();
+        (&self.layout, &self.path, self.delay) == (&other.layout, &other.path, other.delay)
+            && shapes(self) == shapes(other)
+    }
+}
+
+impl From<&TemplateSegment> for PathSegment {
+    fn from(piece: &TemplateSegment) -> Self {
+        match piece {
+            TemplateSegment::Literal(literal) => Self::Is(literal.to_string()),
+            TemplateSegment::Variable(_) => Self::Any,
+            TemplateSegment::Rest(_) => Self::Rest,
+        }
+    }
+}
+
+impl ConditionsDigest {
+    fn from_conditions(conditions: &MatchConditions) -> Self {
+        let written = |served: &HostPattern| match served {
+            HostPattern::Host(host) => host.clone(),
+            HostPattern::Below(tail) => format!("*{tail}"),
+        };
+        let sorted = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeSet<_>>();
+        Self {
+            hosts: match &conditions.hosts {
+                HostMatcher::Any => Vec::new(),
+                HostMatcher::Only(served) => {
+                    served.iter().map(written).collect::<BTreeSet<_>>().into_iter().collect()
+                }
+            },
+            headers: sorted(&conditions.headers).into_iter().collect(),
+            query: sorted(&conditions.query).into_iter().collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Back in the form in which a plan has them. A host that this build cannot read may be any.
+    pub(crate) fn conditions(&self) -> MatchConditions {
+        let served: Option<Vec<HostPattern>> =
+            self.hosts.iter().map(|host| HostPattern::parse(host).ok()).collect();
+        MatchConditions {
+            hosts: served.filter(|served| !served.is_empty()).map_or(HostMatcher::Any, HostMatcher::Only),
+            headers: self.headers.clone(),
+            query: self.query.clone(),
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}

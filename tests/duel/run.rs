@@ -1,0 +1,158 @@
+//! One contestant under one schedule: a calm time, then the accidents, then the verdict.
+
+use std::{
+    panic::{AssertUnwindSafe, resume_unwind},
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::comparison::SystemRun;
+use futures_util::FutureExt;
+use tokio::time::{sleep, sleep_until};
+
+use crate::{
+    account::{AccountHistory, AccountService, LONG_WORK},
+    schedule::{FaultSchedule, LEASE, ProcessFault, ScheduledFault},
+    verdict::RunVerdict,
+};
+
+/// The time for which the speed is measured before the first accident.
+const CALM: Duration = Duration::from_millis(2500);
+/// The number of executions before and after each accident, to show that all programs work.
+const SOME: usize = 10;
+
+/// The processes that take locks for the clients, and that have the accidents: the clients themselves, gateways, or
+/// handlers.
+pub(crate) trait LockProcesses {
+    /// The number of these processes.
+    fn victims(&self) -> usize;
+
+    /// The names by which the service knows the clients of this process.
+    fn names(&self, victim: usize) -> Vec<String>;
+
+    /// Returns while the process stands between its last look at its lock and its request.
+    async fn wait_before_request(&mut self, victim: usize, account: &AccountService);
+
+    fn signal(&self, victim: usize, signal: Signal);
+
+    /// Called when a process has not answered for the length of a lease, or is gone, so that a supervisor may act.
+    async fn wait_missed(&mut self) {}
+
+    /// Called when a frozen process goes on, and its late write has arrived or was refused.
+    async fn on_thawed(&mut self) {}
+
+    /// Starts another process in the place of a killed one.
+    async fn restart(&mut self, victim: usize);
+
+    /// The number of late writes that were refused before they reached the service.
+    async fn refused_writes(&self) -> usize {
+        0
+    }
+
+    /// The output of the processes, for the search for mistakes.
+    fn output(&self) -> String;
+}
+
+/// # Panics
+/// If an expected event does not happen. The output of the processes is printed first.
+pub(crate) async fn run(
+    mut side: impl LockProcesses,
+    account: &AccountService,
+    schedule: &FaultSchedule,
+) -> SystemRun {
+    let bout = AssertUnwindSafe(play(&mut side, account, schedule)).catch_unwind().await;
+    let bout = bout.unwrap_or_else(|panic| {
+        println!("{}", side.output());
+        resume_unwind(panic)
+    });
+    // The clients end with it.
+    drop(side);
+    let over = |book: &AccountHistory| book.executions.iter().all(|execution| execution.ended.is_some());
+    let book = account.wait_for("the end of all executions", |book| over(book).then(|| book.clone())).await;
+    let RunVerdict { executions, overlaps, lost, stale } = RunVerdict::judge(&book);
+    SystemRun { executions, overlaps, lost, stale, ..bout }
+}
+
+/// Plays all of the bout, without the verdict.
+async fn play(
+    side: &mut impl LockProcesses,
+    account: &AccountService,
+    schedule: &FaultSchedule,
+) -> SystemRun {
+    account.wait_executions(4 * SOME).await;
+    let before = account.book().executions.len();
+    sleep(CALM).await;
+    let per_second = (account.book().executions.len() - before) as f64 / CALM.as_secs_f64();
+    let mut bout = SystemRun { seed: schedule.seed, per_second, ..SystemRun::default() };
+    for &ScheduledFault { victim, mishap } in &schedule.accidents {
+        let victim = victim % side.victims();
+        match mishap {
+            ProcessFault::Pause(pause) => {
+                bout.pauses += 1;
+                bout.taken_over += usize::from(freeze(side, account, victim, pause).await);
+            }
+            ProcessFault::Kill => bout.recovery.push(kill(side, account, victim).await.as_secs_f64()),
+        }
+        account.wait_executions(SOME).await;
+    }
+    bout.refused = side.refused_writes().await + account.book().refused.len();
+    bout
+}
+
+/// Freezes a process. Returns when its late write has arrived or was refused. The result says whether others were at
+/// work meanwhile.
+async fn freeze(
+    side: &mut impl LockProcesses,
+    account: &AccountService,
+    victim: usize,
+    pause: Duration,
+) -> bool {
+    side.wait_before_request(victim, account).await;
+    let frozen = Instant::now();
+    side.signal(victim, Signal::STOP);
+    // The pause has a fixed length, because it is the accident that is tested.
+    sleep_until((frozen + LEASE).into()).await;
+    side.wait_missed().await;
+    sleep_until((frozen + pause).into()).await;
+    let names = side.names(victim);
+    let (executed, refused, taken_over) = {
+        let book = account.book();
+        let others = book.executions.iter().any(|execution| execution.began > frozen);
+        (book.executions.len(), book.refused.len(), others)
+    };
+    side.signal(victim, Signal::CONT);
+    account
+        .wait_for("the late write", |book| {
+            let executed = book.executions.iter().skip(executed).map(|execution| &execution.holder);
+            executed
+                .chain(book.refused.iter().skip(refused))
+                .any(|holder| names.contains(holder))
+                .then_some(())
+        })
+        .await;
+    side.on_thawed().await;
+    taken_over
+}
+
+/// From the kill to the end of the next execution that others have begun after it.
+async fn kill(side: &mut impl LockProcesses, account: &AccountService, victim: usize) -> Duration {
+    let names = side.names(victim);
+    account.work_long_on(&names);
+    let before = account.book().executions.len();
+    account
+        .wait_for("a long execution", |book| {
+            book.executions.iter().skip(before).any(|execution| execution.work == LONG_WORK).then_some(())
+        })
+        .await;
+    side.signal(victim, Signal::KILL);
+    let killed = Instant::now();
+    side.wait_missed().await;
+    let next = account
+        .wait_for("the next holder", |book| {
+            let later = book.executions.iter().filter(|execution| execution.began > killed);
+            later.filter(|execution| !names.contains(&execution.holder)).find_map(|execution| execution.ended)
+        })
+        .await;
+    side.restart(victim).await;
+    next - killed
+}

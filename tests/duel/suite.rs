@@ -1,0 +1,101 @@
+//! One contestant under all schedules, each time with an account of its own, and what is asserted of it.
+
+use std::{fs, time::SystemTime};
+
+use fencegate_tests::{
+    comparison::{ComparisonReport, ExpectedResult, LockSystem, SystemRun},
+    scratch,
+};
+
+use crate::{
+    account::{AccountService, TokenCheck},
+    clients::{ClientProcesses, ClientProgram},
+    run::{LockProcesses, run},
+    schedule::FaultSchedule,
+};
+
+/// The report, in the build folder.
+pub(crate) fn report() -> ComparisonReport {
+    let folder = scratch::binaries().with_file_name("duel");
+    fs::create_dir_all(&folder).expect("the target directory can be written");
+    ComparisonReport::open(folder.join("report.json")).expect("a report, or none")
+}
+
+/// Contestants whose clients take the locks of a library themselves.
+pub(crate) async fn run_clients(contestant: LockSystem, program: impl Fn() -> ClientProgram, server: String) {
+    let start = async |account: &AccountService| {
+        ClientProcesses::start(program(), server.clone(), &[account.address], "/pay/7").await
+    };
+    run_seeds(contestant, TokenCheck::Nothing, start).await;
+}
+
+/// # Panics
+/// If the result breaks an assertion. The report is written before.
+pub(crate) async fn run_seeds<S: LockProcesses>(
+    contestant: LockSystem,
+    compares: TokenCheck,
+    start: impl AsyncFn(&AccountService) -> S,
+) {
+    let mut bouts = Vec::new();
+    for schedule in FaultSchedule::all() {
+        let account = AccountService::start(compares).await.expect("a free port");
+        let side = start(&account).await;
+        let bout = run(side, &account, &schedule).await;
+        println!("{}: {bout:?}", contestant.name());
+        bouts.push(bout);
+    }
+    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    report().replace(contestant, &date[.."2026-01-31".len()], &bouts).expect("the report can be written");
+    let complaints: Vec<_> = bouts.iter().filter_map(|bout| complaint(contestant, bout)).collect();
+    assert!(complaints.is_empty(), "{}: {complaints:#?}", contestant.name());
+}
+
+/// The assertion that a bout breaks, if there is one.
+fn complaint(contestant: LockSystem, bout: &SystemRun) -> Option<String> {
+    let harm = [bout.overlaps, bout.lost, bout.stale] != [0; 3];
+    let everywhere = bout.taken_over == bout.pauses;
+    let wrong = match contestant.expected() {
+        ExpectedResult::Violated => (!everywhere || bout.stale == 0).then_some("not exercised"),
+        ExpectedResult::Holds | ExpectedResult::Waits if harm => Some("harm was done"),
+        ExpectedResult::Holds => (!everywhere || bout.refused < bout.pauses).then_some("not exercised"),
+        ExpectedResult::Waits => (bout.taken_over > 0).then_some("somebody was let in"),
+    };
+    wrong.map(|wrong| format!("{wrong}, seed {}: {bout:?}", bout.seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(contestant: LockSystem, change: fn(&mut SystemRun)) -> bool {
+        let (taken_over, stale, refused) = match contestant.expected() {
+            ExpectedResult::Violated => (2, 1, 0),
+            ExpectedResult::Holds => (2, 0, 2),
+            ExpectedResult::Waits => (0, 0, 0),
+        };
+        let mut bout =
+            SystemRun { executions: 10, pauses: 2, taken_over, stale, refused, ..SystemRun::default() };
+        change(&mut bout);
+        complaint(contestant, &bout).is_none()
+    }
+
+    #[test]
+    fn what_was_not_exercised_is_no_result() {
+        assert!(passes(LockSystem::Kazoo, |_| ()) && passes(LockSystem::Guard, |_| ()));
+        assert!(!passes(LockSystem::Kazoo, |bout| bout.stale = 0));
+        assert!(!passes(LockSystem::Kazoo, |bout| bout.taken_over = 1));
+        assert!(!passes(LockSystem::Guard, |bout| bout.taken_over = 1));
+        assert!(!passes(LockSystem::Guard, |bout| bout.refused = 1));
+    }
+
+    #[test]
+    fn nothing_may_happen_where_somebody_compares_or_waits() {
+        assert!(passes(LockSystem::Delay, |_| ()));
+        assert!(!passes(LockSystem::Delay, |bout| bout.taken_over = 1));
+        for contestant in [LockSystem::Guard, LockSystem::Upstream, LockSystem::Delay] {
+            assert!(!passes(contestant, |bout| bout.overlaps = 1));
+            assert!(!passes(contestant, |bout| bout.lost = 1));
+            assert!(!passes(contestant, |bout| bout.stale = 1));
+        }
+    }
+}

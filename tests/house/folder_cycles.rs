@@ -1,0 +1,96 @@
+//! Finds modules that import each other. Two modules beside each other, each with everything below it, must not need
+//! each other. Otherwise neither can be understood, tested or moved alone.
+//!
+//! A check for circles between files does not find all of them. One file of a module may need the other module, and
+//! that module may need another file of the first.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use crate::modules::ModuleEdges;
+
+/// Two modules beside each other that use each other.
+#[derive(Debug)]
+pub(crate) struct FolderCycle {
+    rooms: [String; 2],
+    /// For each of the two, the items of the other one that it uses.
+    uses: [BTreeSet<String>; 2],
+}
+
+/// One breach for each pair of modules beside each other in which each uses the other, with all files below them.
+pub(crate) fn folder_cycles(edges: &ModuleEdges) -> Vec<FolderCycle> {
+    let mut uses: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for (user, used) in edges {
+        for (definer, items) in used {
+            if let Some(rooms) = rooms(user, definer) {
+                let items = Vec::from_iter(items.iter().map(String::as_str)).join(", ");
+                let line = format!("{user} uses {items} of {definer}");
+                uses.entry(rooms).or_default().insert(line);
+            }
+        }
+    }
+    let both = uses.iter().filter_map(|((one, other), there)| {
+        let back = uses.get(&(other.clone(), one.clone()))?;
+        (one < other)
+            .then(|| FolderCycle { rooms: [one.clone(), other.clone()], uses: [there.clone(), back.clone()] })
+    });
+    both.collect()
+}
+
+/// The two modules beside each other to which the user and the used module belong. `None` if one of them is below the
+/// other.
+fn rooms(user: &str, used: &str) -> Option<(String, String)> {
+    let (user, used): (Vec<_>, Vec<_>) = (user.split("::").collect(), used.split("::").collect());
+    let shared = user.iter().zip(&used).take_while(|(one, other)| one == other).count();
+    let room = |names: &[&str]| names.get(..=shared).map(|names| names.join("::"));
+    room(&user).zip(room(&used)).filter(|(user, used)| user != "crate" && used != "crate")
+}
+
+impl fmt::Display for FolderCycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [one, other] = &self.rooms;
+        writeln!(f, "    {one} and {other}:")?;
+        self.uses.iter().flatten().try_for_each(|line| writeln!(f, "        {line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{module_cycles, modules::ModuleTree, sources::SourceFiles};
+
+    fn edges(files: &[(&str, &str)]) -> ModuleEdges {
+        ModuleTree::from_sources(&SourceFiles::from_texts(files), "lib.rs").edges()
+    }
+
+    #[test]
+    fn rooms_that_use_each_other_through_different_files_are_told() {
+        let edges = edges(&[
+            ("lib.rs", "mod kitchen; mod cellar;"),
+            ("kitchen.rs", "mod stove; mod knife;"),
+            ("kitchen/stove.rs", "use crate::cellar::coal::Coal; pub struct Stove(Coal);"),
+            ("kitchen/knife.rs", "pub struct Knife;"),
+            ("cellar.rs", "pub mod coal; mod ham;"),
+            ("cellar/coal.rs", "pub struct Coal;"),
+            ("cellar/ham.rs", "fn cut(_: crate::kitchen::knife::Knife) {}"),
+        ]);
+        assert!(module_cycles::shortest_cycles(&edges).is_empty(), "no file needs itself");
+        let told: Vec<_> = folder_cycles(&edges).iter().map(ToString::to_string).collect();
+        let breach = "    cellar and kitchen:\n        cellar::ham uses Knife of kitchen::knife\n        \
+                      kitchen::stove uses Coal of cellar::coal\n";
+        assert_eq!(told, [breach]);
+    }
+
+    #[test]
+    fn a_room_and_what_is_below_it_may_use_each_other() {
+        let edges = edges(&[
+            ("lib.rs", "mod house; pub struct Address;"),
+            ("house.rs", "mod door; mod bell; pub struct House(door::Door);"),
+            ("house/door.rs", "use super::bell::Bell; use crate::Address; pub struct Door(Bell, Address);"),
+            ("house/bell.rs", "pub struct Bell;"),
+        ]);
+        assert!(folder_cycles(&edges).is_empty(), "{:?}", folder_cycles(&edges));
+    }
+}

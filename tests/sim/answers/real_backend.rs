@@ -1,0 +1,56 @@
+//! A real server, as a site: each session reaches it through a cable of its own.
+
+use std::{future::Future, rc::Rc, time::Duration};
+
+use fencegate_lock::session::servers::Servers;
+use fencegate_policies::plan;
+use fencegate_tests::zookeeper;
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::LocalSet,
+};
+
+use super::{runner::TestBackend, script::SESSIONS, tcp_cable::TcpCable};
+use crate::plan::plan;
+
+pub(super) struct RealBackend {
+    runtime: Runtime,
+    tasks: LocalSet,
+    plugs: Rc<RealCables>,
+}
+
+pub(super) struct RealCables([TcpCable; SESSIONS]);
+
+impl RealBackend {
+    pub(super) fn start() -> Self {
+        let server = zookeeper::shared();
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let tasks = LocalSet::new();
+        let plugs = async { Rc::new(RealCables(std::array::from_fn(|_| TcpCable::start(server)))) };
+        let plugs = tasks.block_on(&runtime, plugs);
+        Self { runtime, tasks, plugs }
+    }
+
+    /// Runs `act` with the real server, in real time.
+    pub(super) fn run<T, F: Future<Output = T>>(&self, act: impl FnOnce(Rc<RealCables>) -> F) -> T {
+        self.tasks.block_on(&self.runtime, act(self.plugs.clone()))
+    }
+}
+
+impl TestBackend for RealCables {
+    type Client = Servers;
+
+    fn client(&self, who: usize, timeout: Duration) -> Servers {
+        let policy = plan("script", self.0[who].address(), Duration::from_secs(2)).zookeeper;
+        Servers::from_policy(&plan::ZooKeeperSettings { session_timeout: timeout, ..policy })
+            .expect("no files")
+    }
+
+    fn cut(&self, who: usize) {
+        self.0[who].cut();
+    }
+
+    fn plug(&self, who: usize) {
+        self.0[who].plug();
+    }
+}

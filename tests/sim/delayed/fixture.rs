@@ -1,0 +1,101 @@
+//! Gateways whose holders write records into ZooKeeper. Tests decide which of these writes succeed and which are lost.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use fencegate_lock::{manager::grant_guard::GrantGuard, session::client::MultiOp};
+use fencegate_policies::plan::{CachedHold, Hold};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use tokio::time::Instant;
+
+use crate::{
+    faulty_client::{self, FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest},
+    plan::ROOT,
+};
+
+pub(super) const T: Duration = Duration::from_secs(2);
+pub(super) const DELAY: Duration = Duration::from_secs(30);
+/// Longer than any step here takes that waits for no delay.
+pub(super) const SOON: Duration = Duration::from_secs(1);
+pub(super) const FOR_EVER: Duration = Duration::from_secs(1000);
+
+pub(super) const HOLDS: [Hold; 2] = [Hold::Strict, Hold::Cached(CACHED)];
+pub(super) const CACHED: CachedHold = CachedHold {
+    linger: Duration::from_millis(250),
+    max_local: 64,
+    max_hold: Duration::from_millis(100),
+    max_tenure: Duration::from_secs(600),
+};
+
+pub(super) fn ensemble() -> SimEnsemble {
+    SimEnsemble::start(EnsembleSettings::default())
+}
+
+pub(super) async fn gateway(ensemble: &SimEnsemble) -> (FaultInjector, LockSide) {
+    let doctor = FaultInjector::new();
+    let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    let locks = LockSide::new(library).await;
+    (doctor, locks)
+}
+
+pub(super) async fn take(locks: &LockSide, hold: Hold) -> GrantGuard {
+    locks.acquire_delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
+}
+
+/// Sends a dispatch. `known`: whether its outcome is known.
+pub(super) fn send(tenure: GrantGuard, known: bool) {
+    tenure.dispatch().expect("it holds");
+    if known {
+        tenure.mark_settled();
+    }
+}
+
+pub(super) async fn timed_take(locks: &LockSide, hold: Hold) -> (Duration, GrantGuard) {
+    let began = Instant::now();
+    let tenure = take(locks, hold).await;
+    (began.elapsed(), tenure)
+}
+
+/// The parents of lock nodes, of all keys.
+pub(super) fn parents(ensemble: &SimEnsemble) -> Vec<String> {
+    let mut paths = ensemble.paths();
+    paths.retain(|path| is_parent(path));
+    paths
+}
+
+pub(super) fn is_parent(path: &str) -> bool {
+    path.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with("/locks/") && rest.matches('/').count() == 3)
+}
+
+pub(super) fn parent() -> String {
+    faulty_client::parent("a")
+}
+
+/// Whether this is the transaction in which a holder writes that it holds the key.
+pub(super) fn is_first_word(steps: &[MultiOp<'_>]) -> bool {
+    steps.iter().any(|step| matches!(step, MultiOp::Set { path, .. } if is_parent(path)))
+        && !steps.iter().any(|step| matches!(step, MultiOp::Delete { .. }))
+}
+
+/// Whether this is the transaction in which a holder leaves in order.
+pub(super) fn is_last_word(steps: &[MultiOp<'_>]) -> bool {
+    let leaves = steps.iter().any(|step| matches!(step, MultiOp::Delete { .. }));
+    let parent = |step: &MultiOp<'_>| match step {
+        MultiOp::Set { path, .. } | MultiOp::Delete { path, .. } => is_parent(path),
+        MultiOp::Check { .. } | MultiOp::Create { .. } => false,
+    };
+    leaves && steps.iter().any(parent)
+}
+
+pub(super) fn once(
+    doctor: &FaultInjector,
+    when: fn(&[MultiOp<'_>]) -> bool,
+    fate: RequestFate,
+) -> Rc<Cell<bool>> {
+    let done = Rc::new(Cell::new(false));
+    let told = done.clone();
+    doctor.set_rule(move |asked| match asked {
+        SessionRequest::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
+        _ => RequestFate::Passes,
+    });
+    done
+}

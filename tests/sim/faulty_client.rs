@@ -1,0 +1,12 @@
+//! A client library with faults of its own, beside those of the wire. It may report a wrong state of the connection,
+//! answer at once, or give an answer that differs from what the server did.
+
+mod client;
+mod lock_side;
+mod request_fate;
+
+pub(crate) use self::{
+    client::{FaultInjector, FaultyClient, FaultySession},
+    lock_side::{LockSide, clock, key, parent, settings},
+    request_fate::{RequestFate, SessionRequest, is_heartbeat, throttled, unanswered},
+};

@@ -1,0 +1,212 @@
+//! The library, and its faults.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use fencegate_lock::session::client::{
+    ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnector, ZkError,
+};
+use fencegate_tests::memory::{SimEnsemble, SimSession, Wire};
+use tokio::time::sleep;
+
+use super::request_fate::{RequestFate, SessionRequest};
+
+type FaultRule = Box<dyn FnMut(SessionRequest<'_>) -> RequestFate>;
+
+/// The faults of the library, for all of its sessions.
+#[derive(Clone)]
+pub(crate) struct FaultInjector(Rc<FaultState>);
+
+struct FaultState {
+    rule: RefCell<FaultRule>,
+    /// The newest session, and its wire.
+    latest: RefCell<Option<(i64, Rc<Wire>)>>,
+    /// The task of this session has ended silently. The session claims to be connected, and every operation fails at
+    /// once with this fault.
+    gone: RefCell<Option<(i64, ZkError)>>,
+    /// The number of operations that were asked of that session since.
+    asked: Cell<u32>,
+}
+
+/// After so many answers at once, simulated time goes on. So a busy loop is counted, and the simulation ends.
+const AT_ONCE: u32 = 10_000;
+
+impl FaultInjector {
+    pub(crate) fn new() -> Self {
+        Self(Rc::new(FaultState {
+            rule: RefCell::new(Box::new(|_| RequestFate::Passes)),
+            latest: RefCell::default(),
+            gone: RefCell::default(),
+            asked: Cell::new(0),
+        }))
+    }
+
+    pub(crate) fn set_rule(&self, rule: impl FnMut(SessionRequest<'_>) -> RequestFate + 'static) {
+        *self.0.rule.borrow_mut() = Box::new(rule);
+    }
+
+    /// The wire of the session made last.
+    pub(crate) fn wire(&self) -> Rc<Wire> {
+        self.0.latest.borrow().as_ref().expect("a session").1.clone()
+    }
+
+    /// From here on the newest session answers every request with this fault. It sends nothing to the server either,
+    /// and so the server ends it after its timeout.
+    pub(crate) fn end_task(&self, answers: ZkError) {
+        let latest = self.0.latest.borrow().as_ref().expect("a session").0;
+        self.0.gone.replace(Some((latest, answers)));
+    }
+
+    /// Operations that were asked of a session whose task had ended.
+    pub(crate) fn failed_requests(&self) -> u32 {
+        self.0.asked.get()
+    }
+
+    fn gone(&self, session: i64) -> Option<ZkError> {
+        self.0.gone.borrow().as_ref().filter(|(gone, _)| *gone == session).map(|(_, answers)| answers.clone())
+    }
+}
+
+pub(crate) struct FaultyClient {
+    pub(crate) ensemble: SimEnsemble,
+    pub(crate) timeout: Duration,
+    pub(crate) doctor: FaultInjector,
+}
+
+pub(crate) struct FaultySession {
+    session: SimSession,
+    doctor: FaultInjector,
+}
+
+impl ZkConnector for FaultyClient {
+    type Client = FaultySession;
+
+    async fn connect(&self) -> Result<FaultySession, ZkError> {
+        let wire = self.ensemble.wire();
+        let session = self.ensemble.client(&wire, self.timeout).connect().await?;
+        self.doctor.0.latest.replace(Some((session.id(), wire)));
+        Ok(FaultySession { session, doctor: self.doctor.clone() })
+    }
+}
+
+impl FaultySession {
+    /// `Some`: the request is done, and its answer is replaced by this fault.
+    async fn asks(&self, asked: SessionRequest<'_>) -> Result<Option<ZkError>, ZkError> {
+        self.commits(asked).await.map_err(|failed| failed.fault)
+    }
+
+    /// The same for a transaction.
+    async fn commits(&self, asked: SessionRequest<'_>) -> Result<Option<ZkError>, MultiError> {
+        if let Some(answer) = self.doctor.gone(self.session.id()) {
+            let ills = &self.doctor.0;
+            ills.asked.set(ills.asked.get() + 1);
+            if ills.asked.get().is_multiple_of(AT_ONCE) {
+                sleep(Duration::from_secs(1)).await;
+            }
+            return Err(MultiError { step: None, fault: answer });
+        }
+        let fate = (self.doctor.0.rule.borrow_mut())(asked);
+        match fate {
+            RequestFate::Passes => Ok(None),
+            RequestFate::Refused(fault) => Err(MultiError { step: None, fault }),
+            RequestFate::RefusedAt(step, fault) => Err(MultiError { step: Some(step), fault }),
+            RequestFate::Done(fault) => Ok(Some(fault)),
+        }
+    }
+}
+
+fn told<T, E>(answer: Result<T, E>, instead: Option<E>) -> Result<T, E> {
+    match instead {
+        Some(fault) => Err(fault),
+        None => answer,
+    }
+}
+
+impl ZkClient for FaultySession {
+    type Watch = <SimSession as ZkClient>::Watch;
+
+    fn id(&self) -> i64 {
+        self.session.id()
+    }
+    fn timeout(&self) -> Duration {
+        self.session.timeout()
+    }
+    fn granted_timeout(&self) -> Option<Duration> {
+        self.session.granted_timeout()
+    }
+    fn state(&self) -> ConnectionState {
+        match self.doctor.gone(self.session.id()) {
+            Some(_) => ConnectionState::Connected,
+            None => self.session.state(),
+        }
+    }
+    fn reconnects(&self) -> u64 {
+        self.session.reconnects()
+    }
+    async fn state_changed(&self) {
+        self.session.state_changed().await;
+        if self.doctor.gone(self.session.id()).is_some() {
+            std::future::pending().await
+        }
+    }
+    async fn create<'a>(
+        &'a self,
+        path: &'a str,
+        data: &[u8],
+        kind: NodeKind,
+    ) -> Result<CreatedNode, ZkError> {
+        let instead = self.asks(SessionRequest::Create { path, kind }).await?;
+        told(self.session.create(path, data, kind).await, instead)
+    }
+    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
+        let instead = self.asks(SessionRequest::Create { path, kind }).await?;
+        told(self.session.create_with_acl_of(path, above, kind).await, instead)
+    }
+    async fn delete(&self, path: &str) -> Result<(), ZkError> {
+        let instead = self.asks(SessionRequest::Delete { path }).await?;
+        told(self.session.delete(path).await, instead)
+    }
+    async fn children(&self, path: &str) -> Result<Vec<String>, ZkError> {
+        let instead = self.asks(SessionRequest::Children { path }).await?;
+        told(self.session.children(path).await, instead)
+    }
+    async fn children_of(&self, paths: &[&str]) -> Result<Vec<Option<Vec<String>>>, ZkError> {
+        let instead = self.asks(SessionRequest::ChildrenOf { paths }).await?;
+        told(self.session.children_of(paths).await, instead)
+    }
+    async fn stat(&self, path: &str) -> Result<Option<NodeStat>, ZkError> {
+        let instead = self.asks(SessionRequest::Other { path }).await?;
+        told(self.session.stat(path).await, instead)
+    }
+    async fn data(&self, path: &str) -> Result<(Vec<u8>, NodeStat), ZkError> {
+        let instead = self.asks(SessionRequest::Data { path }).await?;
+        told(self.session.data(path).await, instead)
+    }
+    async fn watch(&self, path: &str) -> Result<Self::Watch, ZkError> {
+        let instead = self.asks(SessionRequest::Other { path }).await?;
+        told(self.session.watch(path).await, instead)
+    }
+    async fn watch_children(&self, path: &str) -> Result<(Vec<String>, Self::Watch), ZkError> {
+        let instead = self.asks(SessionRequest::Other { path }).await?;
+        told(self.session.watch_children(path).await, instead)
+    }
+    async fn sync(&self, path: &str) -> Result<(), ZkError> {
+        let instead = self.asks(SessionRequest::Other { path }).await?;
+        told(self.session.sync(path).await, instead)
+    }
+    async fn commit(&self, steps: &[MultiOp<'_>]) -> Result<Vec<Option<String>>, MultiError> {
+        let failed = |fault| MultiError { step: None, fault };
+        let instead = self.commits(SessionRequest::Commit { steps }).await?;
+        told(self.session.commit(steps).await, instead.map(failed))
+    }
+    async fn ephemerals(&self, path: &str) -> Result<Vec<String>, ZkError> {
+        let instead = self.asks(SessionRequest::Other { path }).await?;
+        told(self.session.ephemerals(path).await, instead)
+    }
+    async fn close(self) {
+        self.session.close().await;
+    }
+}

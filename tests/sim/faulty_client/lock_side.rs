@@ -1,0 +1,142 @@
+//! The lock side of a gateway over a doctored library, and what it is asked for.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate::metrics::Metrics;
+use fencegate_lock::{
+    manager::{
+        grant_guard::GrantGuard,
+        lock_manager::{AcquireError, LockManager, lock_manager},
+        lock_request::{LockRequest, WaitPlace},
+    },
+    session::{local_member::LocalMember, settings::SessionSettings},
+    state::TokenHistory,
+};
+use fencegate_policies::{
+    key::{KeyTemplate, ResourceKey},
+    plan::{Hold, LockSite, Mode},
+};
+use fencegate_process::clock::{BootInstant, Clock, SharedClock};
+use fencegate_tests::memory::SeededRng;
+use tokio::{
+    task::{JoinHandle, spawn_local},
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::client::FaultyClient;
+use crate::plan::{ROOT, plan};
+
+#[derive(Debug)]
+struct SimulatedClock(Instant);
+
+impl Clock for SimulatedClock {
+    fn now(&self) -> BootInstant {
+        BootInstant::from_nanos(0) + Duration::from_secs(1000) + self.0.elapsed()
+    }
+}
+
+pub(crate) fn clock() -> SharedClock {
+    Arc::new(SimulatedClock(Instant::now()))
+}
+
+const SEED: u64 = 7;
+
+pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> SessionSettings {
+    let plan = plan("gw", ([127, 0, 0, 1], 1).into(), session_timeout);
+    SessionSettings {
+        policy: plan.zookeeper.clone(),
+        gateway: "gw".to_owned(),
+        member: LocalMember::new(plan.fingerprint),
+        init: true,
+        log_dedup: Arc::default(),
+        sequence_limit: fencegate_lock::limits::SEQUENCE_LIMIT,
+        token_history: Arc::<TokenHistory>::default(),
+        clock,
+        randomness: Arc::new(SeededRng::new(SEED)),
+        metrics: Metrics::for_gateway(&plan).session(0),
+    }
+}
+
+/// The lock side of a gateway with one session, over this library.
+pub(crate) struct LockSide {
+    pub(crate) keeper: LockManager,
+    pub(crate) clock: SharedClock,
+    stop: CancellationToken,
+    desk: JoinHandle<()>,
+    timeout: Duration,
+}
+
+impl LockSide {
+    /// Returns when there is a session.
+    pub(crate) async fn new(library: FaultyClient) -> Self {
+        Self::with_sequence_limit(library, fencegate_lock::limits::SEQUENCE_LIMIT).await
+    }
+
+    /// Lock nodes with numbers above `sequence_limit` never hold.
+    pub(crate) async fn with_sequence_limit(library: FaultyClient, sequence_limit: u32) -> Self {
+        let (clock, timeout, stop) = (clock(), library.timeout, CancellationToken::new());
+        let (keeper, desks) = lock_manager(clock.clone(), 1);
+        let desk = desks.into_iter().next().expect("one session");
+        // Two gateways draw different names for their attempts.
+        let seed = SEED + library.ensemble.sessions().len() as u64;
+        let randomness = Arc::new(SeededRng::new(seed));
+        let settings =
+            Rc::new(SessionSettings { randomness, sequence_limit, ..settings(clock.clone(), timeout) });
+        let desk = spawn_local(desk.run(library, settings, stop.clone()));
+        while !keeper.is_ready() {
+            sleep(timeout / 10).await;
+        }
+        Self { keeper, clock, stop, desk, timeout }
+    }
+
+    pub(crate) async fn acquire(&self, names: &[&str], hold: Hold) -> Result<GrantGuard, AcquireError> {
+        self.acquire_at(names, &[], hold).await
+    }
+
+    /// `sites`: the place of the lock of each key. Empty if all locks are native.
+    pub(crate) async fn acquire_at(
+        &self,
+        names: &[&str],
+        sites: &[LockSite],
+        hold: Hold,
+    ) -> Result<GrantGuard, AcquireError> {
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        // No request may wait behind a strict one, because the rest of an earlier request would refuse the next one.
+        let queue = if hold == Hold::Strict { 0 } else { 100 };
+        let (keys, mode, wait, waits) = (&keys, Mode::Exclusive, self.timeout * 10, WaitPlace::Here);
+        let (delay, route) = (None, &"sim".into());
+        self.keeper.acquire(LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
+    }
+
+    /// As for a service where nobody compares tokens: a dispatch may go on for `delay`.
+    pub(crate) async fn acquire_delayed(
+        &self,
+        names: &[&str],
+        hold: Hold,
+        wait: Duration,
+        delay: Option<Duration>,
+    ) -> Result<GrantGuard, AcquireError> {
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        let (keys, sites, mode, waits, route) = (&keys, &[], Mode::Exclusive, WaitPlace::Here, &"sim".into());
+        self.keeper
+            .acquire(LockRequest { keys, sites, mode, hold, wait, queue: 100, waits, delay, route })
+            .await
+    }
+
+    /// Returns when all tasks have ended.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        tokio::time::timeout(self.timeout * 10, self.desk).await.expect("it ends").expect("no panic");
+    }
+}
+
+pub(crate) fn key(name: &str) -> ResourceKey {
+    KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
+}
+
+/// The parent of the lock nodes of the key with this name.
+pub(crate) fn parent(name: &str) -> String {
+    let key = key(name);
+    format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
+}

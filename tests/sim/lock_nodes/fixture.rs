@@ -1,0 +1,119 @@
+//! One lock of each kind, held.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use fencegate_lock::recipe::{attempt::Attempt, exclusive_node::ExclusiveNode, semaphore::SemaphoreAttempt};
+use fencegate_policies::{
+    permits::Permits,
+    plan::{LockSite, Mode},
+};
+
+use crate::{
+    faulty_client::{FaultySession, RequestFate, SessionRequest, is_heartbeat, key},
+    supervised::{SupervisedSession, WaitingRequest},
+};
+
+pub(super) const T: Duration = Duration::from_secs(2);
+
+/// The path of the node that is shared with other programs.
+pub(super) const SHARED: &str = "/app/a";
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LockKind {
+    Native,
+    Shared,
+    Permit,
+}
+
+/// Each kind, and the number of names that its nodes have.
+pub(super) const ALL: [(LockKind, usize); 3] = [
+    (LockKind::Native, 1),
+    // Each stands in line, and has a node beside it.
+    (LockKind::Shared, 2),
+    (LockKind::Permit, 2),
+];
+
+/// A lock that is held.
+pub(super) enum HeldLock {
+    One(Attempt<FaultySession>),
+    Shared(ExclusiveNode<FaultySession>),
+    Permit(SemaphoreAttempt<FaultySession>),
+}
+
+pub(super) async fn hold(session: &SupervisedSession, lock: LockKind) -> HeldLock {
+    let (live, key, asker) = (session.live(), key("a"), &mut WaitingRequest::default());
+    let (held, granted) = match lock {
+        LockKind::Native => {
+            let one = Attempt::begin(&live, &key, &LockSite::Native, Mode::Exclusive).await.expect("room");
+            let granted = one.acquire(asker).await;
+            (HeldLock::One(one), granted)
+        }
+        LockKind::Shared => {
+            let shared = ExclusiveNode::begin(&live, &key, SHARED).await.expect("room");
+            let granted = shared.acquire(asker).await;
+            (HeldLock::Shared(shared), granted)
+        }
+        LockKind::Permit => {
+            let permits = Permits::new(2).expect("within bounds");
+            let permit = SemaphoreAttempt::begin(&live, &key, permits).await.expect("room");
+            let granted = permit.acquire(asker).await;
+            (HeldLock::Permit(permit), granted)
+        }
+    };
+    granted.unwrap_or_else(|stop| panic!("{lock:?}: {stop:?}"));
+    held
+}
+
+impl HeldLock {
+    pub(super) async fn clear(&self) {
+        match self {
+            Self::One(one) => one.clear().await,
+            Self::Shared(shared) => shared.clear().await,
+            Self::Permit(permit) => permit.clear().await,
+        }
+    }
+
+    pub(super) async fn watch_own(&self, gone: &impl Fn(&str)) {
+        match self {
+            Self::One(one) => one.candidate.watch_own_node(gone).await,
+            Self::Shared(shared) => shared.watch_own_node(gone).await,
+            Self::Permit(permit) => permit.watch_own_nodes(gone).await,
+        }
+    }
+}
+
+/// An attempt at a native key, which has sent nothing yet.
+pub(super) async fn attempt(session: &SupervisedSession, name: &str) -> Attempt<FaultySession> {
+    let begun = Attempt::begin(&session.live(), &key(name), &LockSite::Native, Mode::Exclusive).await;
+    begun.expect("room")
+}
+
+/// The paths of all lock nodes.
+pub(super) fn nodes(session: &SupervisedSession) -> Vec<String> {
+    let mut nodes = session.lock_nodes();
+    nodes.extend(session.ensemble.stat(SHARED).map(|_| SHARED.to_owned()));
+    nodes
+}
+
+/// Counts what the session asks from now on, but for its heartbeats.
+pub(super) fn count(session: &SupervisedSession, counts: fn(SessionRequest<'_>) -> bool) -> Rc<Cell<u32>> {
+    let counted = Rc::<Cell<u32>>::default();
+    let count = counted.clone();
+    session.doctor.set_rule(move |asked| {
+        count.set(count.get() + u32::from(!is_heartbeat(asked) && counts(asked)));
+        assert!(count.get() < 1000, "again and again, without a pause");
+        RequestFate::Passes
+    });
+    counted
+}
+
+/// The attempts that the session knows of, and the bytes of their paths.
+pub(super) fn registered_counts(session: &SupervisedSession) -> (usize, usize) {
+    let registry = &session.live().registry;
+    (registry.nodes(), registry.bytes())
+}
+
+/// The path of the node above.
+pub(super) fn parent_of(path: &str) -> String {
+    path.rsplit_once('/').expect("absolute").0.to_owned()
+}

@@ -1,0 +1,141 @@
+//! An operation, and what ZooKeeper remembers of it.
+
+use std::time::Duration;
+
+use fencegate_lock::{
+    idempotency::{
+        OperationPermit, PendingOperation,
+        error::AdmitOperationError,
+        quota::QuotaOwner,
+        record::{OperationRecord, OperationState},
+    },
+    manager::grant_guard::GrantGuard,
+    session::client::{ZkClient, ZkConnector, ZkError},
+};
+use fencegate_policies::{
+    operation::{Fingerprint, Operation, OperationId},
+    plan::{Hold, OperationQuota},
+};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
+
+use crate::{
+    faulty_client::{FaultInjector, FaultyClient, LockSide, key},
+    plan::ROOT,
+};
+
+/// The session timeout.
+pub(super) const T: Duration = Duration::from_secs(2);
+
+pub(super) fn id(number: u8) -> OperationId {
+    let mut id = [7; 32];
+    id[31] = number;
+    OperationId::from_bytes(id)
+}
+
+/// A request under the lock of `under`, which is the operation of this number.
+pub(super) fn operation(number: u8, under: &GrantGuard) -> PendingOperation {
+    PendingOperation {
+        operation: Operation {
+            id: id(number),
+            former: None,
+            fingerprint: Fingerprint::from_bytes([1; 32]),
+            keep: 60,
+            finals: Vec::new(),
+            askable: true,
+        },
+        keys: vec![key("account/1")],
+        nodes: under.nodes(),
+        token: under.first_token().expect("nothing was sent yet"),
+        method: "POST".into(),
+        target: "/pay/1".into(),
+        name: None,
+        owner: QuotaOwner { route: "pay".into(), client: None },
+        memory: OperationQuota { route: 100, client: None },
+    }
+}
+
+/// The path of the operation's record.
+pub(super) fn place(wanted: &PendingOperation) -> String {
+    path(&wanted.operation.id)
+}
+
+pub(super) fn path(id: &OperationId) -> String {
+    let id = id.to_string();
+    format!("{ROOT}/ops/{}/{id}", &id[..2])
+}
+
+/// A session that is nobody's gateway.
+pub(super) async fn connect_observer(ensemble: &SimEnsemble) -> SimSession {
+    ensemble.client(&ensemble.wire(), T).connect().await.expect("a session")
+}
+
+/// The state of the operation, as another session reads it, and the version of its node.
+pub(super) async fn stored_state(ensemble: &SimEnsemble, wanted: &PendingOperation) -> (OperationState, i32) {
+    remembered_state(ensemble, wanted).await.expect("it was written down")
+}
+
+/// The same; `None` if nothing was written down.
+pub(super) async fn remembered_state(
+    ensemble: &SimEnsemble,
+    wanted: &PendingOperation,
+) -> Option<(OperationState, i32)> {
+    match connect_observer(ensemble).await.data(&place(wanted)).await {
+        Ok((data, seen)) => Some((OperationRecord::parse(&data).expect("a record").state, seen.version)),
+        Err(ZkError::NoNode) => None,
+        Err(fault) => panic!("{fault:?}"),
+    }
+}
+
+/// A gateway that holds the lock of `account/1`.
+pub(super) struct OperationFixture {
+    pub(super) ensemble: SimEnsemble,
+    pub(super) doctor: FaultInjector,
+    pub(super) locks: LockSide,
+    pub(super) tenure: GrantGuard,
+}
+
+impl OperationFixture {
+    pub(super) async fn new() -> Self {
+        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
+        let (locks, tenure) = gateway(&ensemble, &doctor, "account/1").await;
+        Self { ensemble, doctor, locks, tenure }
+    }
+
+    pub(super) fn operation(&self, number: u8) -> PendingOperation {
+        operation(number, &self.tenure)
+    }
+
+    pub(super) async fn admit(
+        &self,
+        wanted: &PendingOperation,
+    ) -> Result<OperationPermit, AdmitOperationError> {
+        self.locks.keeper.admit(wanted.clone()).await
+    }
+
+    /// Why it is not admitted.
+    pub(super) async fn expect_denied(&self, wanted: &PendingOperation) -> AdmitOperationError {
+        self.admit(wanted).await.map(drop).expect_err("not to be sent")
+    }
+
+    pub(super) async fn stored_state(&self, wanted: &PendingOperation) -> (OperationState, i32) {
+        stored_state(&self.ensemble, wanted).await
+    }
+
+    pub(super) async fn leave(self) {
+        self.tenure.mark_settled();
+        drop(self.tenure);
+        self.locks.stop().await;
+    }
+}
+
+/// A gateway, and its tenure of a key.
+pub(super) async fn gateway(
+    ensemble: &SimEnsemble,
+    doctor: &FaultInjector,
+    key: &str,
+) -> (LockSide, GrantGuard) {
+    let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    let locks = LockSide::new(library).await;
+    let tenure = locks.acquire(&[key], Hold::Strict).await.expect("free");
+    (locks, tenure)
+}

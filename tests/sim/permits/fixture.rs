@@ -1,0 +1,128 @@
+//! Gateways with one session each, over libraries that can give wrong answers. All of them ask for one key.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use fencegate_lock::{
+    manager::{
+        grant_guard::GrantGuard,
+        lock_manager::AcquireError,
+        lock_request::{LockRequest, WaitPlace},
+    },
+    session::client::MultiOp,
+};
+use fencegate_policies::{
+    key::ResourceKey,
+    permits::Permits,
+    plan::{Hold, LockSite, Mode},
+};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use tokio::task::{JoinHandle, spawn_local};
+
+use crate::{
+    faulty_client::{self, FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest},
+    plan::ROOT,
+};
+
+pub(super) const T: Duration = Duration::from_secs(2);
+
+pub(super) struct PermitFixture {
+    pub(super) ensemble: SimEnsemble,
+    pub(super) gateways: Vec<PermitGateway>,
+}
+
+pub(super) struct PermitGateway {
+    pub(super) doctor: FaultInjector,
+    pub(super) locks: LockSide,
+}
+
+pub(super) fn key() -> ResourceKey {
+    faulty_client::key("stock")
+}
+
+pub(super) fn semaphore(permits: u16) -> LockSite {
+    LockSite::Semaphore { permits: Permits::new(permits).expect("within bounds") }
+}
+
+impl PermitFixture {
+    pub(super) async fn new(count: usize) -> Self {
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
+        let mut gateways = Vec::new();
+        for _ in 0..count {
+            let doctor = FaultInjector::new();
+            let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+            gateways.push(PermitGateway { doctor, locks: LockSide::new(library).await });
+        }
+        Self { ensemble, gateways }
+    }
+
+    /// Counts the requests about the key from now on. Parents are not counted, because gateways also read them to look
+    /// for records of dead holders.
+    pub(super) fn count(&self) -> Rc<Cell<u32>> {
+        let counted = Rc::<Cell<u32>>::default();
+        for gateway in &self.gateways {
+            let count = counted.clone();
+            gateway.doctor.set_rule(move |asked| {
+                let record = matches!(asked, SessionRequest::Data { path } if path.ends_with("/stock"));
+                let about = asked.path().contains("/stock") && !record;
+                count.set(count.get() + u32::from(about));
+                RequestFate::Passes
+            });
+        }
+        counted
+    }
+
+    /// The places in line and the permits.
+    pub(super) fn nodes(&self) -> Vec<String> {
+        let below = format!("{ROOT}/locks/");
+        let of_a_key =
+            |path: &String| path.strip_prefix(&below).is_some_and(|rest| rest.matches('/').count() == 2);
+        self.ensemble.paths().into_iter().filter(of_a_key).collect()
+    }
+
+    pub(super) fn assert_nothing_left(&self) {
+        assert_eq!(self.nodes(), [""; 0]);
+        assert!(self.gateways.iter().all(|gateway| gateway.locks.keeper.key_count() == 0));
+    }
+
+    pub(super) async fn end(self) {
+        for gateway in self.gateways {
+            gateway.locks.stop().await;
+        }
+    }
+}
+
+/// Asks for the key at this gateway, and waits for a long time.
+pub(super) fn spawn_acquire(
+    at: &PermitGateway,
+    site: LockSite,
+) -> JoinHandle<Result<GrantGuard, AcquireError>> {
+    spawn_acquire_queued(at, site, 1000)
+}
+
+/// The same with a limit for the number of waiting requests.
+pub(super) fn spawn_acquire_queued(
+    at: &PermitGateway,
+    site: LockSite,
+    queue: usize,
+) -> JoinHandle<Result<GrantGuard, AcquireError>> {
+    let keeper = at.locks.keeper.clone();
+    spawn_local(async move {
+        let (keys, sites, route) = ([key()], [site], "sim".into());
+        let (mode, hold, wait) = (Mode::Exclusive, Hold::Strict, T * 20);
+        let (waits, delay) = (WaitPlace::Here, None);
+        let wish =
+            LockRequest { keys: &keys, sites: &sites, mode, hold, wait, queue, waits, delay, route: &route };
+        keeper.acquire(wish).await
+    })
+}
+
+pub(super) async fn expect_granted(asked: JoinHandle<Result<GrantGuard, AcquireError>>) -> GrantGuard {
+    asked.await.expect("no panic").unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Whether a transaction makes the node of a permit.
+pub(super) fn takes_a_permit(asked: SessionRequest<'_>) -> bool {
+    let makes =
+        |step: &MultiOp<'_>| matches!(step, MultiOp::Create { path, .. } if path.contains("/permit-"));
+    matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(makes))
+}

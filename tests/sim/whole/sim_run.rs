@@ -1,0 +1,256 @@
+//! Plays a seed in a process of its own. There each run is alike, and the memory that a killed gateway leaves behind
+//! goes with the process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use fencegate_process::failpoint;
+use fencegate_tests::{repeatable::repeatable, scratch};
+use serde_json::{Value, json};
+use tracing::{Level, subscriber::set_default};
+
+use super::{
+    generate::{generate, generate_with_standstills},
+    schedule::{Schedule, UpstreamPath},
+    world::{self, WorldResult},
+};
+use crate::{event_log::EventLog, simulated_time};
+
+/// One run of a simulation.
+#[derive(Debug, Clone)]
+pub(super) struct SimRun {
+    pub(super) seed: u64,
+    /// Events of the schedule that do not happen, by their numbers.
+    left_out: BTreeSet<usize>,
+    without: Option<SafetyRule>,
+    way: UpstreamPath,
+    chronicle: bool,
+}
+
+/// A rule that can be switched off, to test that its absence is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SafetyRule {
+    /// The guard compares tokens again in the step that registers the dispatch.
+    SecondCheck,
+    /// An exchange goes on when its client goes away.
+    Detach,
+    /// The answer *no* to a probe counts only if the question was asked after all executions were over.
+    LateNo,
+    /// A plan with other keys waits for requests that run under the plan before.
+    Inheritance,
+    /// An operation with a principal is never asked about by its name alone.
+    Principal,
+    /// The filter refuses what comes late.
+    Filter,
+    /// A dispatch says the end of the sender's permission, and not when nobody waits for it any more.
+    NotAfter,
+    /// A whole answer that a proxy may have made ends no execution.
+    Unfinished,
+}
+
+/// The result of one run.
+#[derive(Debug, Clone)]
+pub(super) struct RunResult {
+    pub(super) wrong: Vec<String>,
+    pub(super) seen: BTreeMap<String, u64>,
+    /// All events of the run; empty unless asked for.
+    pub(super) chronicle: String,
+}
+
+/// The environment variable that says which seed the process plays.
+const PLAY: &str = "FENCEGATE_PLAY";
+
+impl SafetyRule {
+    /// The name of the failpoint.
+    fn name(self) -> &'static str {
+        match self {
+            Self::SecondCheck => "rule_second_check",
+            Self::Detach => "rule_detach",
+            Self::LateNo => "rule_late_no",
+            Self::Inheritance => "rule_inheritance",
+            Self::Principal => "rule_principal",
+            Self::Filter => "rule_filter",
+            Self::NotAfter => "rule_not_after",
+            Self::Unfinished => "rule_unfinished",
+        }
+    }
+}
+
+impl SimRun {
+    pub(super) fn new(seed: u64) -> Self {
+        let way = UpstreamPath::Direct;
+        Self { seed, left_out: BTreeSet::new(), without: None, way, chronicle: false }
+    }
+
+    /// The same run, with a chronicle of all events.
+    pub(super) fn with_log(self) -> Self {
+        Self { chronicle: true, ..self }
+    }
+
+    /// The same seed with what stands still on the way to the upstream.
+    pub(super) fn with_standstills(self, way: UpstreamPath) -> Self {
+        Self { way, ..self }
+    }
+
+    pub(super) fn without(self, rule: SafetyRule) -> Self {
+        Self { without: Some(rule), ..self }
+    }
+
+    /// The same run without these events as well.
+    pub(super) fn without_events(&self, events: impl IntoIterator<Item = usize>) -> Self {
+        let left_out = self.left_out.iter().copied().chain(events).collect();
+        Self { left_out, ..self.clone() }
+    }
+
+    /// The number of events that happen.
+    pub(super) fn events(&self) -> usize {
+        self.schedule().events.len()
+    }
+
+    /// The numbers of the events that happen.
+    pub(super) fn numbers(&self) -> Vec<usize> {
+        (0..self.whole_schedule().events.len()).filter(|number| !self.left_out.contains(number)).collect()
+    }
+
+    pub(super) fn schedule(&self) -> Schedule {
+        let Schedule { mild, way, events } = self.whole_schedule();
+        let events = events.into_iter().enumerate();
+        let events = events.filter(|(number, _)| !self.left_out.contains(number)).map(|(_, event)| event);
+        Schedule { mild, way, events: events.collect() }
+    }
+
+    fn whole_schedule(&self) -> Schedule {
+        match self.way {
+            UpstreamPath::Direct => generate(self.seed),
+            way => generate_with_standstills(self.seed, way),
+        }
+    }
+
+    /// Runs it in a process of its own.
+    pub(super) fn run(&self) -> RunResult {
+        let folder = scratch::temp_dir();
+        let report = folder.path().join("report.json");
+        let told = json!({
+            "seed": self.seed,
+            "left_out": self.left_out,
+            "way": format!("{:?}", self.way),
+            "chronicle": self.chronicle,
+            "folder": folder.path(),
+            "report": report,
+        });
+        // A simulation that never ends shows that only by a timeout.
+        let mut command: Command = repeatable(Path::new("timeout"));
+        let own = env::current_exe().expect("a test knows its own path");
+        command.args(["-k", "5", "120"]).arg(own);
+        command.args(["--exact", "whole::a_seed_has_one_history", "--nocapture"]).env(PLAY, told.to_string());
+        command.env_remove("FAILPOINTS");
+        if let Some(rule) = self.without {
+            command.env("FAILPOINTS", format!("{}=return", rule.name()));
+        }
+        let output = command.output().expect("this binary runs");
+        let Ok(report) = fs::read(&report) else {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return RunResult {
+                wrong: vec![format!("Crash: {}: {said}", output.status)],
+                seen: BTreeMap::new(),
+                chronicle: String::new(),
+            };
+        };
+        let report: Value = serde_json::from_slice(&report).expect("as it was written");
+        let seen = report["seen"].as_object().expect("a mapping").iter();
+        // The panic message of the process is in its standard error.
+        let said = String::from_utf8_lossy(&output.stderr);
+        let panicked =
+            said.lines().filter(|line| line.contains("panicked at")).map(|line| format!("Panic: {line}"));
+        let wrong = report["wrong"].as_array().expect("a list").iter();
+        let wrong = wrong.map(|wrong| wrong.as_str().expect("text").to_owned());
+        RunResult {
+            wrong: wrong.chain(panicked).collect(),
+            seen: seen.map(|(what, often)| (what.clone(), often.as_u64().unwrap_or_default())).collect(),
+            chronicle: report["chronicle"].as_str().expect("text").to_owned(),
+        }
+    }
+}
+
+/// Plays the seed that this process was given. Returns whether there was one.
+pub(super) fn is_child_process() -> bool {
+    let Ok(told) = env::var(PLAY) else { return false };
+    let told: Value = serde_json::from_str(&told).expect("as it was written");
+    let left_out = told["left_out"].as_array().expect("a list").iter();
+    let left_out = left_out.filter_map(|number| usize::try_from(number.as_u64()?).ok()).collect();
+    let way = match told["way"].as_str().expect("text") {
+        "Relayed" => UpstreamPath::Relayed,
+        "Filtered" => UpstreamPath::Filtered,
+        _ => UpstreamPath::Direct,
+    };
+    let play = SimRun {
+        left_out,
+        way,
+        chronicle: told["chronicle"] == true,
+        ..SimRun::new(told["seed"].as_u64().expect("a number"))
+    };
+    let folder: PathBuf = told["folder"].as_str().expect("a path").into();
+    let _rules = failpoint::arm_from_env();
+    let (schedule, chronicle) = (play.schedule(), EventLog::default());
+    simulated_time::run(async {
+        let level = if play.chronicle { Level::DEBUG } else { Level::ERROR };
+        let _collecting = set_default(chronicle.subscriber(level));
+        let WorldResult { wrong, seen } = world::play(&schedule, play.seed, folder).await;
+        let report = json!({"wrong": wrong, "seen": seen, "chronicle": chronicle.text()});
+        fs::write(told["report"].as_str().expect("a path"), report.to_string()).expect("a folder of ours");
+        // Tasks that still run must not end in order, and neither must those of killed processes.
+        std::process::exit(0)
+    })
+}
+
+/// The results of many runs.
+#[derive(Default)]
+pub(super) struct RunResults {
+    /// The runs that failed, by their index.
+    pub(super) failed: BTreeMap<usize, (SimRun, Vec<String>)>,
+    pub(super) seen: BTreeMap<String, u64>,
+}
+
+/// Plays the runs in their order, as many at once as there are cores, until `most` of them have failed.
+pub(super) fn run_all(plays: impl Iterator<Item = SimRun>, most: usize) -> RunResults {
+    let plays: Vec<SimRun> = plays.collect();
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(RunResults::default()));
+    let played = |at: usize| {
+        let RunResult { wrong, seen, .. } = plays[at].run();
+        let mut all = all.lock().expect("nobody panics here");
+        for (what, often) in seen {
+            *all.seen.entry(what).or_default() += often;
+        }
+        if !wrong.is_empty() {
+            all.failed.insert(at, (plays[at].clone(), wrong));
+        }
+    };
+    thread::scope(|threads| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            threads.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= plays.len() || all.lock().expect("nobody panics here").failed.len() >= most {
+                        return;
+                    }
+                    played(at);
+                }
+            });
+        }
+    });
+    all.into_inner().expect("nobody panics here")
+}
+
+/// The first run that fails.
+pub(super) fn first_failing(plays: impl Iterator<Item = SimRun>) -> Option<(SimRun, Vec<String>)> {
+    run_all(plays, 1).failed.into_values().next()
+}

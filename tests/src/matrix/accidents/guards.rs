@@ -1,0 +1,36 @@
+//! Accidents of a guard.
+
+use std::time::Instant;
+
+use fencegate::demo::child::Signal;
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::AccidentResult;
+use crate::matrix::{
+    environment::RunEnvironment,
+    level::{LONG, MAX_EXECUTION},
+};
+
+/// A guard dies while the service works for it, and is started again at once.
+pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    Box::pin(async move {
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident_everywhere();
+        let launch = lab.kill_guard(0).await;
+        lab.start_guard(0, &launch).await;
+        Ok(from)
+    })
+}
+
+/// The guard stands still for longer than any execution that it has admitted may take.
+pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    Box::pin(async move {
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident_everywhere();
+        lab.guards[0].signal(Signal::STOP);
+        sleep(MAX_EXECUTION + lab.apparatus.session).await;
+        lab.guards[0].signal(Signal::CONT);
+        Ok(Instant::now())
+    })
+}

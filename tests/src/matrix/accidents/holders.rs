@@ -1,0 +1,79 @@
+//! Accidents of a gateway that holds a key.
+
+use fencegate::demo::child::Signal;
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::AccidentResult;
+use crate::matrix::{environment::RunEnvironment, level::LONG};
+
+/// The gateway stands still for two session timeouts, with requests under way and others in its line.
+pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    Box::pin(async move {
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident(0);
+        lab.stations[0].signal(Signal::STOP);
+        lab.wait_sessions_end().await;
+        lab.stations[0].signal(Signal::CONT);
+        Ok(from)
+    })
+}
+
+/// The gateway stands still between the check of its proof and the write. Its late write has an older token than the
+/// writes of others meanwhile.
+pub fn pause_before_the_write(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    Box::pin(async move {
+        let pause = 2 * lab.apparatus.session + lab.apparatus.session / 2;
+        let late = &mut lab.stations[0];
+        late.stop().await;
+        let launch = late.launch().failpoint("after_proof_check", &format!("1*sleep({})", pause.as_millis()));
+        late.start(launch).await;
+        late.gateway().wait_at_failpoint("after_proof_check").await;
+        let from = lab.mark_accident(0);
+        lab.stations[0].signal(Signal::STOP);
+        lab.wait_sessions_end().await;
+        lab.stations[0].signal(Signal::CONT);
+        // The gateway has time to send its late write now.
+        sleep(lab.apparatus.session / 2).await;
+        Ok(from)
+    })
+}
+
+/// The gateway dies with requests under way, and comes back some time after its session is over.
+pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    Box::pin(async move {
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident(0);
+        lab.stations[0].kill().await;
+        lab.wait_sessions_end().await;
+        let launch = lab.stations[0].launch();
+        lab.stations[0].start(launch).await;
+        Ok(from)
+    })
+}
+
+/// Nothing passes between it and ZooKeeper for two sessions.
+pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    cut(lab, |lab| lab.stations[0].cut())
+}
+
+/// ZooKeeper gets the requests of the gateway, and the gateway gets no answers.
+pub fn deaf(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_replies()))
+}
+
+/// The requests of the gateway do not arrive at ZooKeeper.
+pub fn mute(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_requests()))
+}
+
+fn cut(lab: &mut RunEnvironment, cuts: fn(&RunEnvironment)) -> BoxFuture<'_, AccidentResult> {
+    Box::pin(async move {
+        lab.wait_at_work(0, LONG).await;
+        let from = lab.mark_accident(0);
+        cuts(lab);
+        lab.wait_sessions_end().await;
+        lab.stations[0].mend();
+        Ok(from)
+    })
+}

@@ -1,0 +1,47 @@
+//! Accidents of the service, and of the way to the service.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::AccidentResult;
+use crate::{
+    matrix::{environment::RunEnvironment, level::LONG},
+    origin::AccountFault,
+};
+
+/// Longer than whoever waits for it, and over before anybody gives the key on.
+const HANGS: Duration = Duration::from_millis(4500);
+
+/// The service hangs once, and breaks connections before, in and after its answers.
+pub fn breaks(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    const KINDS: [AccountFault; 4] =
+        [AccountFault::ResetBefore, AccountFault::ResetAfter, AccountFault::InHead, AccountFault::InBody];
+    const TIMES: usize = 8;
+    Box::pin(async move {
+        let origin = &lab.guarded.site.origin;
+        origin.queue_faults([AccountFault::Hangs(HANGS)]);
+        origin.queue_faults((0..TIMES).map(|_| *lab.dice.one_of(&KINDS)));
+        while origin.faults_left() > 0 {
+            // Each request takes one mishap away, and no event says when.
+            sleep(Duration::from_millis(20)).await;
+        }
+        let over = Instant::now();
+        lab.hit += 1 + TIMES;
+        Ok(over)
+    })
+}
+
+/// Nothing passes between the first gateway and the service, or its guard, and nobody is told; then connections break.
+pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    Box::pin(async move {
+        lab.wait_at_work(0, LONG).await;
+        lab.mark_accident(0);
+        let way = lab.stations[0].way.as_ref().expect("a way that can be cut");
+        way.set_silent(true);
+        sleep(3 * lab.apparatus.session).await;
+        way.set_silent(false);
+        Ok(Instant::now())
+    })
+}

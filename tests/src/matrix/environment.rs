@@ -1,0 +1,261 @@
+//! What one run happens in: three ZooKeeper servers, gateways, guards and a recording service, and clients.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::{
+    clients::ClientPool,
+    gateway_node::GatewayNode,
+    lease_work::lease_request,
+    level::MatrixLevel,
+    post_checks::{leftovers, marks},
+    run_log::{AccidentTime, ClientAttempt, RunLog, attempt_id},
+    service_relay::ServiceRelay,
+    setup::{CaseSetup, ForwardMode},
+    topology::{self, RunContext, RunResources},
+    workload::WorkloadKind,
+};
+use crate::{
+    ensemble::Ensemble,
+    guard::{Guard, GuardLaunch},
+    guarded::GuardedSite,
+    leases::ClientLease,
+    memory::rng::SeededRng,
+    namespaces::NetworkNamespaces,
+    origin::{ATTEMPT, OriginLog, RequestRecord},
+    site::TestSite,
+    wait::{PATIENCE, wait_until},
+    zookeeper::ZnodeTree,
+};
+
+pub struct RunEnvironment {
+    pub ensemble: Ensemble,
+    /// Where each gateway has one of its own.
+    pub namespaces: Option<NetworkNamespaces>,
+    pub guarded: GuardedSite,
+    pub level: MatrixLevel,
+    pub apparatus: CaseSetup,
+    pub stations: Vec<GatewayNode>,
+    /// At level `guard`.
+    pub guards: Vec<Guard>,
+    /// The doors of the service that something stands before.
+    pub relayed: Vec<ServiceRelay>,
+    pub clients: ClientPool,
+    pub dice: SeededRng,
+    /// What an accident has met: executions under way, or what else it is about.
+    pub hit: usize,
+    /// Lives as long as the run.
+    pub kept: RunResources,
+    /// Refusals that guards have counted which are gone.
+    stale: usize,
+}
+
+/// What a run has shown, before it is judged.
+pub struct RunResult {
+    pub chronicle: RunLog,
+    pub stale: usize,
+    pub hit: usize,
+}
+
+/// For so long clients go on when all keys are served again.
+const CALM: Duration = Duration::from_millis(1500);
+
+impl RunEnvironment {
+    /// Returns when clients are at work, and each gateway has served some of them.
+    pub async fn open(
+        apparatus: CaseSetup,
+        level: MatrixLevel,
+        seed: u64,
+        (ensemble, namespaces): (Ensemble, Option<NetworkNamespaces>),
+    ) -> Self {
+        let (dice, mut kept) = (SeededRng::new(seed), RunResources::new());
+        let site = TestSite::at(ensemble.address(0)).await.with_accounts(level.rule());
+        let guarded = GuardedSite::new(site).await;
+        let tickets = topology::tickets(&apparatus, &mut kept).await;
+        let (what, place) = (
+            (&apparatus, level),
+            RunContext { guarded: &guarded, ensemble: &ensemble, namespaces: namespaces.as_ref() },
+        );
+        let mut relayed = Vec::new();
+        let guards = topology::guards(what, &place, tickets.as_ref(), (&mut relayed, &mut kept)).await;
+        let mut stations = Vec::new();
+        for number in 0..apparatus.gateways {
+            let before = (guards.as_slice(), tickets.as_ref());
+            stations.push(topology::station(what, &place, before, number, &mut relayed).await);
+        }
+        place.enter_namespaces(&mut stations, &mut kept);
+        topology::enable_leases(apparatus.errand, &mut stations, &mut kept);
+        let spoken = topology::client_protocol(apparatus.speech, &mut stations, &mut kept);
+        for station in &mut stations {
+            let launch = station.launch();
+            station.start(launch).await;
+        }
+        let gateways = stations.iter().map(|station| (station.name.clone(), station.address)).collect();
+        let clients = ClientPool::start(gateways, spoken, apparatus.errand, &dice);
+        let lab = Self {
+            ensemble,
+            namespaces,
+            guarded,
+            level,
+            apparatus,
+            stations,
+            guards,
+            relayed,
+            clients,
+            dice,
+            hit: 0,
+            kept,
+            stale: 0,
+        };
+        lab.wait_all_serving(15).await;
+        lab
+    }
+
+    /// So many more requests come through each gateway.
+    pub async fn wait_all_serving(&self, more: usize) {
+        let origin = &self.guarded.site.origin;
+        let so_far = origin.log().records.len();
+        let through = |log: &OriginLog, name: &str| {
+            let records = log.records[so_far..].iter();
+            records.filter(|record| is_through(record, name) && record.effect.is_some()).count()
+        };
+        let served = |log: &OriginLog| {
+            let all = self.stations.iter().all(|station| through(log, &station.name) >= more);
+            all.then_some(())
+        };
+        origin.wait_for("all gateways to serve", served).await;
+    }
+
+    /// One of the paths that clients ask for.
+    pub fn some_path(&self) -> String {
+        self.dice.one_of(&self.apparatus.errand.paths()).clone()
+    }
+
+    /// A request through this gateway that the service has begun to work on, for so long. Gives it as it came.
+    pub async fn wait_at_work(&self, gateway: usize, work: Duration) -> RequestRecord {
+        let path = self.some_path();
+        let id = match self.apparatus.errand {
+            WorkloadKind::PayUnderLeases => {
+                let lease = self.lease(gateway, &path).await;
+                self.clients.send_with_lease(&lease, gateway, &path, work)
+            }
+            _ => self.clients.send(gateway, &path, work),
+        };
+        let begun = |log: &OriginLog| {
+            let found =
+                log.records.iter().rev().find(|record| record.request.field(ATTEMPT) == Some(id.as_str()));
+            found.filter(|record| record.effect.is_some()).cloned()
+        };
+        self.guarded.site.origin.wait_for("a long execution", begun).await
+    }
+
+    /// A lease of the key of this path, granted by this gateway, with plain HTTP/1.1.
+    async fn lease(&self, gateway: usize, path: &str) -> ClientLease {
+        let asked = async {
+            loop {
+                let answer = lease_request(path).send_to(self.stations[gateway].address).await;
+                if let Some(granted) = answer.ok().filter(|answer| answer.status == 201) {
+                    return ClientLease::from_response(&granted);
+                }
+            }
+        };
+        wait_until("a lease", asked, || self.stations[gateway].gateway().log()).await
+    }
+
+    /// Counts what this gateway has under way at the service at this moment.
+    pub fn mark_accident(&mut self, gateway: usize) -> Instant {
+        let name = self.stations[gateway].name.clone();
+        self.counts(|record| is_through(record, &name))
+    }
+
+    /// The same of all gateways together.
+    pub fn mark_accident_everywhere(&mut self) -> Instant {
+        self.counts(|_| true)
+    }
+
+    fn counts(&mut self, whose: impl Fn(&RequestRecord) -> bool) -> Instant {
+        let log = self.guarded.site.origin.log();
+        let at_work = |record: &&RequestRecord| record.effect.is_some_and(|effect| effect.ended.is_none());
+        let hit = log.records.iter().filter(at_work).filter(|record| whose(record)).count();
+        drop(log);
+        self.hit += hit;
+        Instant::now()
+    }
+
+    /// Time for a session to end, and for what comes of that.
+    pub async fn wait_sessions_end(&self) {
+        sleep(2 * self.apparatus.session).await;
+    }
+
+    /// A look at the nodes.
+    pub async fn tree(&self) -> ZnodeTree {
+        ZnodeTree::connect_to_any(&self.ensemble.addresses().join(","), &self.guarded.site.root).await
+    }
+
+    /// Kills a guard. What starts it again on its store.
+    pub async fn kill_guard(&mut self, number: usize) -> GuardLaunch {
+        let guard = self.guards.remove(number);
+        self.stale += stale(&guard).await;
+        guard.kill().await
+    }
+
+    /// One that has ended by itself. What starts it again on its store.
+    pub fn take_ended_guard(&mut self, number: usize) -> GuardLaunch {
+        self.guards.remove(number).launch().clone()
+    }
+
+    /// In the place of one that has ended.
+    pub async fn start_guard(&mut self, number: usize, launch: &GuardLaunch) {
+        let guard = launch.start().await;
+        self.guards.insert(number, guard);
+    }
+
+    /// Lets clients go on until each key was served to somebody who asked after this moment, or it has taken too long.
+    pub async fn wait_paths_served(&self, from: Instant, limit: Duration) {
+        let paths = self.apparatus.errand.paths();
+        let served = |asked: &[ClientAttempt]| {
+            let again = |path: &String| {
+                asked.iter().rev().any(|one| one.path == *path && one.invoked >= from && one.is_done())
+            };
+            paths.iter().all(again)
+        };
+        self.clients.wait_until(limit, served).await;
+    }
+
+    /// Lets clients go on until each key was served again, or it has taken too long, and a little more. Then ends it all.
+    pub async fn finish(mut self, from: Instant, bound: Duration) -> (RunResult, Ensemble) {
+        self.wait_paths_served(from, bound + PATIENCE / 4).await;
+        sleep(CALM).await;
+        let tree = self.tree().await;
+        let Self { clients, guarded, stations, guards, ensemble, apparatus, .. } = self;
+        let asked = clients.stop().await;
+        let forwards = apparatus.requests == ForwardMode::Forward;
+        let leftovers = leftovers(&tree, &stations, &guards, forwards).await;
+        let rows = guarded.site.origin.rows().await;
+        let mut chronicle = RunLog::from_log(&guarded.site.origin.log());
+        chronicle.marks = match guards.first() {
+            Some(guard) => marks(guard, rows.keys()).await,
+            None => rows.iter().filter_map(|(key, row)| Some((key.clone(), row.newest?))).collect(),
+        };
+        chronicle.balances = rows.into_iter().map(|(key, row)| (key, row.balance)).collect();
+        for guard in &guards {
+            self.stale += stale(guard).await;
+        }
+        let stale = self.stale + chronicle.stale;
+        let struck = Some(AccidentTime { from, bound, paths: apparatus.errand.paths() });
+        let chronicle = RunLog { asked, leftovers, struck, forwards, ..chronicle };
+        (RunResult { stale, hit: self.hit, chronicle }, ensemble)
+    }
+}
+
+/// What a guard has refused because of its token.
+async fn stale(guard: &Guard) -> usize {
+    // Counts are told as floating numbers, and are small.
+    let count = guard.decision_count("stale").await;
+    format!("{count:.0}").parse().unwrap_or_default()
+}
+
+fn is_through(record: &RequestRecord, gateway: &str) -> bool {
+    record.request.field(ATTEMPT).is_some_and(|id| attempt_id(id) == gateway)
+}

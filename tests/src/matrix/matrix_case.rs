@@ -1,0 +1,241 @@
+//! A case as data, and how one run of it is played and judged.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    accidents::Accident,
+    environment::{RunEnvironment, RunResult},
+    invariants::{InvariantViolation, breaches},
+    level::MatrixLevel,
+    setup::{CaseSetup, NetworkSetup},
+    verdict::{RunVerdict, Verdict},
+};
+use crate::{ensemble::Ensemble, namespaces::NetworkNamespaces};
+
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixCase {
+    pub name: &'static str,
+    /// The number in the list of `tests/README.md`.
+    pub number: &'static str,
+    /// No law may be broken at these levels.
+    pub holds_at: &'static [MatrixLevel],
+    /// At these levels a law must be broken. Otherwise the accident would prove nothing at the other levels.
+    pub breaks_at: &'static [MatrixLevel],
+    pub apparatus: CaseSetup,
+    pub accident: Accident,
+    pub least: MinimumCoverage,
+    /// Each key is served again within this time.
+    pub recovers_within: Duration,
+}
+
+/// The least that a run must have met. A run that has met less proves nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct MinimumCoverage {
+    pub executions: usize,
+    /// How often a key went from one gateway to another.
+    pub hand_overs: usize,
+    /// Stale requests that were refused. This counts only at the levels at which tokens are compared.
+    pub stale: usize,
+    /// Executions that were under way at the accident.
+    pub hit: usize,
+}
+
+/// One run of a case.
+#[derive(Debug, Clone, Copy)]
+pub struct CaseRun {
+    pub case: &'static MatrixCase,
+    pub level: MatrixLevel,
+    pub seed: u64,
+}
+
+impl MatrixCase {
+    /// The runs of the case at all its levels.
+    pub fn runs(&'static self, seed: u64) -> impl Iterator<Item = CaseRun> {
+        let levels = self.holds_at.iter().chain(self.breaks_at);
+        levels.map(move |level| CaseRun { case: self, level: *level, seed })
+    }
+}
+
+impl CaseRun {
+    /// The run has to break a law.
+    pub fn is_control(&self) -> bool {
+        self.case.breaks_at.contains(&self.level)
+    }
+
+    /// Plays the run. Returns the servers for another run.
+    pub async fn run(self, ensemble: Ensemble) -> (RunVerdict, Ensemble) {
+        let CaseSetup { ways, gateways, .. } = self.case.apparatus;
+        if ways != NetworkSetup::Namespaces {
+            return self.plays_at((ensemble, None)).await;
+        }
+        let namespaces = match NetworkNamespaces::new(gateways).await {
+            Ok(namespaces) => namespaces,
+            Err(why) => return (self.empty_verdict(Verdict::Skipped, why), ensemble),
+        };
+        // Servers on loopback cannot be reached from a namespace.
+        let own = Ensemble::start_at(namespaces.machine()).await;
+        let (ruling, _own) = self.plays_at((own, Some(namespaces))).await;
+        (ruling, ensemble)
+    }
+
+    async fn plays_at(self, place: (Ensemble, Option<NetworkNamespaces>)) -> (RunVerdict, Ensemble) {
+        let mut lab = RunEnvironment::open(self.case.apparatus, self.level, self.seed, place).await;
+        match (self.case.accident)(&mut lab).await {
+            Ok(from) => {
+                let (shown, ensemble) = lab.finish(from, self.case.recovers_within).await;
+                (self.judges(&shown), ensemble)
+            }
+            Err(why) => (self.empty_verdict(Verdict::Skipped, why), lab.ensemble),
+        }
+    }
+
+    /// The ruling of a run that has shown nothing.
+    pub fn empty_verdict(self, verdict: Verdict, reason: String) -> RunVerdict {
+        RunVerdict {
+            case: self.case.name.to_owned(),
+            level: self.level.name().to_owned(),
+            seed: self.seed,
+            executions: 0,
+            hand_overs: 0,
+            stale: 0,
+            hit: 0,
+            violations: 0,
+            recovery: None,
+            verdict,
+            reason,
+        }
+    }
+
+    fn judges(self, shown: &RunResult) -> RunVerdict {
+        let broken = breaches(&shown.chronicle, self.level);
+        let history = shown.chronicle.history_by(super::run_log::ExecutionInterval::Effect);
+        // Where gateways forward requests, the gateway that was asked may be another one than the holder. The run then
+        // counts tenures.
+        let hand_overs = if shown.chronicle.forwards { history.tenures() } else { history.hand_overs() };
+        let executions = history.executions.len();
+        let why_not = self.missing(executions, hand_overs, shown).or_else(|| self.wrong(&broken));
+        let verdict = if why_not.is_some() { Verdict::Fail } else { Verdict::Pass };
+        RunVerdict {
+            executions,
+            hand_overs,
+            stale: shown.stale,
+            hit: shown.hit,
+            violations: broken.len(),
+            recovery: shown.chronicle.recovery().map(|time| time.as_secs_f64()),
+            ..self.empty_verdict(verdict, why_not.unwrap_or_else(|| count_by_invariant(&broken)))
+        }
+    }
+
+    fn missing(&self, executions: usize, hand_overs: usize, shown: &RunResult) -> Option<String> {
+        let MinimumCoverage { executions: most, hand_overs: handed, stale, hit } = self.case.least;
+        let compared = if self.level.compares() { stale } else { 0 };
+        let counts = [
+            ("executions", executions, most),
+            ("hand-overs", hand_overs, handed),
+            ("stale refusals", shown.stale, compared),
+            ("executions hit", shown.hit, hit),
+        ];
+        let few = counts.into_iter().find(|(_, seen, least)| seen < least);
+        few.map(|(what, seen, least)| format!("not exercised: {seen} {what} and not {least}"))
+    }
+
+    fn wrong(&self, broken: &[InvariantViolation]) -> Option<String> {
+        let (expected, other): (Vec<&InvariantViolation>, Vec<&InvariantViolation>) =
+            broken.iter().partition(|breach| breach.law.needs_a_fence());
+        if !self.is_control() {
+            return (!broken.is_empty()).then(|| describe(broken.iter()));
+        }
+        if expected.is_empty() {
+            return Some("a control that breaks nothing".to_owned());
+        }
+        // A control makes no promise about recovery, because nobody compares tokens there.
+        let other: Vec<&InvariantViolation> =
+            other.into_iter().filter(|breach| breach.law != super::invariants::Invariant::Recovery).collect();
+        (!other.is_empty()).then(|| describe(other.into_iter()))
+    }
+}
+
+/// How often each law was broken.
+fn count_by_invariant(broken: &[InvariantViolation]) -> String {
+    let mut laws = BTreeMap::new();
+    for breach in broken {
+        *laws.entry(breach.law).or_insert(0) += 1;
+    }
+    let counts: Vec<String> = laws.iter().map(|(law, count)| format!("{law:?} {count}")).collect();
+    counts.join(", ")
+}
+
+/// The counts of all breaches, and the first three in full.
+fn describe<'a>(broken: impl Iterator<Item = &'a InvariantViolation>) -> String {
+    let broken: Vec<InvariantViolation> = broken.cloned().collect();
+    let first: Vec<String> = broken.iter().take(3).map(InvariantViolation::to_string).collect();
+    format!("{}: {}", count_by_invariant(&broken), first.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use fencegate_policies::token::Token;
+
+    use super::*;
+    use crate::{
+        history::Execution,
+        matrix::{
+            run_log::{KeyExecution, RunLog},
+            setup::PLAIN,
+        },
+        origin::{AccessMode, AccountEffect},
+    };
+
+    const CASE: MatrixCase = MatrixCase {
+        name: "nothing",
+        number: "0",
+        holds_at: &[MatrixLevel::Guard],
+        breaks_at: &[MatrixLevel::None],
+        apparatus: PLAIN,
+        accident: |_| Box::pin(async { Ok(Instant::now()) }),
+        least: MinimumCoverage { executions: 0, hand_overs: 0, stale: 2, hit: 0 },
+        recovers_within: Duration::from_secs(1),
+    };
+
+    /// One execution whose addition is missing in the balance.
+    fn loss() -> KeyExecution {
+        let (began, ended) = (Instant::now(), Some(Instant::now()));
+        let door = Execution {
+            key: "account/0".into(),
+            access: AccessMode::Exclusive,
+            token: Token::new(1, 0, 1).expect("small"),
+            gateway: "gw-1".into(),
+            attempt: Some("c0-0@gw-1".into()),
+            sent: None,
+            began,
+            ended,
+        };
+        KeyExecution { door, effect: AccountEffect { began, ended } }
+    }
+
+    fn judge_run(level: MatrixLevel, stale: usize, chronicle: RunLog) -> (Verdict, String) {
+        let ruling = CaseRun { case: &CASE, level, seed: 1 }.judges(&RunResult { chronicle, stale, hit: 0 });
+        (ruling.verdict, ruling.reason)
+    }
+
+    #[test]
+    fn a_run_that_has_met_too_little_fails_whatever_it_has_shown() {
+        let (verdict, why) = judge_run(MatrixLevel::Guard, 1, RunLog::default());
+        assert_eq!((verdict, why.as_str()), (Verdict::Fail, "not exercised: 1 stale refusals and not 2"));
+        assert_eq!(judge_run(MatrixLevel::Guard, 2, RunLog::default()), (Verdict::Pass, String::new()));
+    }
+
+    #[test]
+    fn a_control_breaks_what_needs_a_fence_and_nothing_else() {
+        // Nobody compares tokens there, so nobody refuses one.
+        let (verdict, why) = judge_run(MatrixLevel::None, 0, RunLog::default());
+        assert_eq!((verdict, why.as_str()), (Verdict::Fail, "a control that breaks nothing"));
+        let lost = RunLog { deeds: vec![loss()], ..RunLog::default() };
+        assert_eq!(judge_run(MatrixLevel::None, 0, lost.clone()), (Verdict::Pass, "Sum 1".to_owned()));
+        assert_eq!(judge_run(MatrixLevel::Guard, 2, lost.clone()).0, Verdict::Fail);
+        let left = RunLog { leftovers: vec!["a node".into()], ..lost };
+        assert_eq!(judge_run(MatrixLevel::None, 0, left), (Verdict::Fail, "Rest 1: Rest: a node".to_owned()));
+    }
+}

@@ -1,0 +1,36 @@
+//! A service behind a relay, and behind a filter, in cases about requests that arrive late.
+
+use std::net::SocketAddr;
+
+use super::setup::HopSetup;
+use crate::{
+    delaying_relay::DelayingRelay,
+    guard::{Guard, GuardLaunch},
+};
+
+/// One door of the service, with what stands before it.
+pub struct ServiceRelay {
+    pub relay: DelayingRelay,
+    pub filter: Option<Guard>,
+}
+
+impl ServiceRelay {
+    /// None: nothing stands before the door.
+    pub(super) async fn before(door: SocketAddr, hops: HopSetup) -> Option<Self> {
+        let filter = match hops {
+            HopSetup::Nothing => return None,
+            HopSetup::Relay => None,
+            HopSetup::Filter => Some(GuardLaunch::filter(door).start().await),
+            HopSetup::ObservingFilter => {
+                Some(GuardLaunch::filter(door).with("/enforce", "observe").start().await)
+            }
+        };
+        let relay = DelayingRelay::start(filter.as_ref().map_or(door, |filter| filter.public)).await;
+        Some(Self { relay, filter })
+    }
+
+    /// Where guards and gateways reach the service.
+    pub fn address(&self) -> SocketAddr {
+        self.relay.address
+    }
+}

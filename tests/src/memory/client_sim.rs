@@ -1,0 +1,301 @@
+//! What the client library does with one session: sends, listens, keeps it alive, comes back after a break.
+//!
+//! Times and habits are those of `zookeeper-client` 0.11: T being the session timeout, it pings after 3/20 T of its
+//! own silence, gives a connection up after 2/5 T of the server's, and the session after 7/5 T.
+
+mod client_state;
+mod phases;
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::{Rc, Weak},
+    time::Duration,
+};
+
+use fencegate_lock::session::client::{ConnectionState, ZkError};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{Instant, sleep_until},
+};
+use tracing::trace;
+
+use self::client_state::{
+    CallResult, ClientState, CloseState, ConnectionPhase, PendingCall, SentRequest, ServerMessage, refuse,
+};
+use super::{
+    ensemble::{SessionHandle, SimEnsemble},
+    request::ServerRequest,
+    server::ServerReply,
+    server_watches::{WatchEvent, WatchKind},
+    wire::{InFlightFate, Wire, WireUser},
+    znode_path,
+};
+
+#[derive(Debug)]
+pub(super) struct ClientSim {
+    ensemble: SimEnsemble,
+    wire: Rc<Wire>,
+    timeout: Duration,
+    talk: RefCell<ClientState>,
+    /// Something is due earlier than the task below expects.
+    woken: Notify,
+    changes: Cell<u64>,
+    changed: Notify,
+    itself: Weak<Self>,
+}
+
+impl ClientSim {
+    pub(super) fn start(ensemble: SimEnsemble, wire: Rc<Wire>, session: i64, timeout: Duration) -> Rc<Self> {
+        let conversation = Rc::new_cyclic(|itself| Self {
+            ensemble,
+            wire,
+            timeout,
+            talk: RefCell::new(ClientState::begin(session)),
+            woken: Notify::new(),
+            changes: Cell::new(0),
+            changed: Notify::new(),
+            itself: itself.clone(),
+        });
+        conversation.wire.attach(conversation.itself.clone());
+        conversation.attach(session);
+        tokio::task::spawn_local(conversation.clone().run());
+        conversation
+    }
+
+    /// Sends at once, or queues while there is no connection.
+    pub(super) fn call(&self, request: ServerRequest) -> oneshot::Receiver<CallResult> {
+        let (answer, heard) = oneshot::channel();
+        let talk = &mut *self.talk.borrow_mut();
+        let refusal = match talk.phase {
+            ConnectionPhase::Over => Some(ZkError::SessionEnded),
+            ConnectionPhase::Connected | ConnectionPhase::Away { .. } => znode_path::check(&request).err(),
+        };
+        match refusal {
+            Some(fault) => refuse(answer, fault),
+            None => talk.waiting.push_back(PendingCall { request, answer }),
+        }
+        self.send_waiting(talk);
+        heard
+    }
+
+    /// The owner has left: what was asked is sent, then the session is closed.
+    pub(super) fn close(&self) {
+        let talk = &mut *self.talk.borrow_mut();
+        talk.parting = CloseState::Wanted;
+        self.send_waiting(talk);
+    }
+
+    pub(super) fn take_watch_refusal(&self) -> bool {
+        self.wire.take_watch_refusal()
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(super) fn state(&self) -> ConnectionState {
+        match self.talk.borrow().phase {
+            ConnectionPhase::Connected => ConnectionState::Connected,
+            ConnectionPhase::Away { .. } => ConnectionState::Disconnected,
+            ConnectionPhase::Over => ConnectionState::Ended,
+        }
+    }
+
+    pub(super) fn change_count(&self) -> u64 {
+        self.changes.get()
+    }
+
+    pub(super) async fn wait_changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Lives until the session is over.
+    async fn run(self: Rc<Self>) {
+        loop {
+            let now = Instant::now();
+            // One at a time: each may change what the others find.
+            while self.server_hears(now) || self.client_hears(now) || self.time_passes(now) {}
+            let Some(next) = self.next(now) else { return };
+            tokio::select! {
+                biased;
+                () = self.woken.notified() => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    fn server_hears(&self, now: Instant) -> bool {
+        if !self.reaches_server() {
+            return false;
+        }
+        let taken = self.talk.borrow_mut().to_server.take(now);
+        let Some(request) = taken else { return false };
+        let counts = request != ServerRequest::Ping;
+        if counts && self.wire.take_request_loss() {
+            self.break_off(InFlightFate::Lost);
+            return true;
+        }
+        let session = self.talk.borrow().session;
+        let reply = self.ensemble.handle(session, &request);
+        trace!(session, ?request, ?reply, "served");
+        match reply {
+            None => self.hang_up(),
+            Some(_) if counts && self.wire.take_reply_loss() => self.break_off(InFlightFate::Arrives),
+            Some(reply) => self.send_to_client(ServerMessage::Reply(reply)),
+        }
+        true
+    }
+
+    fn client_hears(&self, now: Instant) -> bool {
+        let talk = &mut *self.talk.borrow_mut();
+        if !self.wire.flows_to_client() || talk.phase != ConnectionPhase::Connected {
+            return false;
+        }
+        let Some(message) = talk.to_client.take(now) else { return false };
+        talk.heard = now;
+        match message {
+            ServerMessage::Event(event) => talk.watchers.fire(&event),
+            ServerMessage::Reply(reply) => self.hear(talk, reply),
+            ServerMessage::Closed => self.lose_connection(talk, InFlightFate::Lost),
+        }
+        true
+    }
+
+    fn hear(&self, talk: &mut ClientState, reply: ServerReply) {
+        talk.seen = talk.seen.max(reply.zxid);
+        match talk.asked.pop_front().expect("a reply has its request") {
+            SentRequest::Ping => talk.pinged = false,
+            SentRequest::Close => self.finish(talk),
+            SentRequest::Call { watch, answer } => {
+                let heard = reply.outcome.map(|told| {
+                    let watch = watch.map(|(path, aspect)| talk.watchers.add(path, aspect));
+                    (told, watch)
+                });
+                // Nobody may be waiting for it any more.
+                answer.send(heard).ok();
+            }
+        }
+    }
+
+    fn time_passes(&self, now: Instant) -> bool {
+        let talk = &mut *self.talk.borrow_mut();
+        match talk.phase {
+            ConnectionPhase::Connected if now >= talk.heard + self.silence() => {
+                self.lose_connection(talk, InFlightFate::Arrives)
+            }
+            ConnectionPhase::Connected if !talk.pinged && now >= talk.spoke + self.pause() => {
+                talk.pinged = true;
+                self.send(talk, ServerRequest::Ping, SentRequest::Ping);
+            }
+            ConnectionPhase::Away { .. } if now >= talk.heard + self.timeout * 7 / 5 => self.finish(talk),
+            ConnectionPhase::Away { retry } if now >= retry && self.may_connect() => {
+                self.reconnect(talk, now)
+            }
+            ConnectionPhase::Connected | ConnectionPhase::Away { .. } | ConnectionPhase::Over => {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// When there is something to do again; `None`: never.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        let talk = self.talk.borrow();
+        let to_server = if self.reaches_server() { talk.to_server.due() } else { None };
+        let to_client = if self.wire.flows_to_client() { talk.to_client.due() } else { None };
+        let of_its_own = match talk.phase {
+            ConnectionPhase::Over => return None,
+            ConnectionPhase::Connected if talk.pinged => talk.heard + self.silence(),
+            ConnectionPhase::Connected => (talk.heard + self.silence()).min(talk.spoke + self.pause()),
+            // One that is due and was not made waits until the wire is mended.
+            ConnectionPhase::Away { retry } if retry > now => retry.min(talk.heard + self.timeout * 7 / 5),
+            ConnectionPhase::Away { .. } => talk.heard + self.timeout * 7 / 5,
+        };
+        [to_server, to_client].into_iter().flatten().chain([of_its_own]).min()
+    }
+
+    fn send_waiting(&self, talk: &mut ClientState) {
+        if talk.phase != ConnectionPhase::Connected {
+            return;
+        }
+        while let Some(PendingCall { request, answer }) = talk.waiting.pop_front() {
+            let watch = match &request {
+                ServerRequest::Data { path, watch: true } => Some((path.clone(), WatchKind::Data)),
+                ServerRequest::Children { path, watch: true } => Some((path.clone(), WatchKind::Children)),
+                _ => None,
+            };
+            self.send(talk, request, SentRequest::Call { watch, answer });
+        }
+        if talk.parting == CloseState::Wanted {
+            talk.parting = CloseState::Sent;
+            self.send(talk, ServerRequest::Close, SentRequest::Close);
+        }
+    }
+
+    fn send(&self, talk: &mut ClientState, request: ServerRequest, asked: SentRequest) {
+        talk.to_server.put(self.wire.arrival(), request);
+        talk.asked.push_back(asked);
+        talk.spoke = Instant::now();
+        self.wake();
+    }
+
+    fn send_to_client(&self, message: ServerMessage) {
+        let talk = &mut *self.talk.borrow_mut();
+        // A connection that is gone takes with it what was to come; see `watch_again` for the events.
+        if talk.phase == ConnectionPhase::Connected {
+            talk.to_client.put(self.wire.arrival(), message);
+            self.wake();
+        }
+    }
+
+    fn attach(&self, session: i64) {
+        self.ensemble.attach(session, self.itself.clone());
+    }
+
+    /// Requests arrive as long as they are not held back, also those that the client has given up.
+    fn reaches_server(&self) -> bool {
+        self.wire.flows_to_server() && self.ensemble.is_serving()
+    }
+
+    fn may_connect(&self) -> bool {
+        self.wire.is_open() && self.ensemble.is_serving()
+    }
+
+    fn silence(&self) -> Duration {
+        self.timeout * 2 / 5
+    }
+
+    fn pause(&self) -> Duration {
+        (self.timeout * 3 / 20).min(Duration::from_secs(10))
+    }
+}
+
+impl SessionHandle for ClientSim {
+    fn tell(&self, event: WatchEvent) {
+        self.send_to_client(ServerMessage::Event(event));
+    }
+
+    fn hang_up(&self) {
+        self.send_to_client(ServerMessage::Closed);
+    }
+}
+
+impl WireUser for ClientSim {
+    fn session(&self) -> Option<i64> {
+        let talk = self.talk.borrow();
+        (talk.phase != ConnectionPhase::Over).then_some(talk.session)
+    }
+
+    fn expire(&self) {
+        let session = self.talk.borrow().session;
+        self.ensemble.expire(session);
+    }
+
+    fn break_off(&self, underway: InFlightFate) {
+        self.lose_connection(&mut self.talk.borrow_mut(), underway);
+    }
+
+    fn wake(&self) {
+        self.woken.notify_one();
+    }
+}

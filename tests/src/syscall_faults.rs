@@ -1,0 +1,118 @@
+//! System calls of a running process that take longer than they should, or fail: `strace` stands in their way.
+
+use std::{process::Command, time::Duration};
+
+use fencegate::demo::child::{ChildProcess, Signal};
+use tokio::task::spawn_blocking;
+
+use crate::wait::PATIENCE;
+
+/// Dropping it leaves the process alone again.
+pub struct SyscallFaults(ChildProcess);
+
+/// What becomes of the calls that make a disk keep what was written.
+#[derive(Debug, Clone, Copy)]
+pub enum SyncFault {
+    /// Each begins so much later.
+    Late(Duration),
+    /// None is done, and each says that the device has failed (EIO).
+    Failing,
+}
+
+/// `fdatasync` is what files ask for, `fsync` what folders ask for.
+const CALLS: &str = "fdatasync,fsync";
+
+impl SyscallFaults {
+    /// Of all threads of the process.
+    ///
+    /// # Errors
+    /// With the reason why that cannot be: `strace` is missing, or the kernel lets nobody look into processes.
+    pub async fn attach(pid: u32, sync: SyncFault) -> Result<Self, String> {
+        spawn_blocking(move || Self::begin(pid, sync)).await.expect("no panic")
+    }
+
+    fn begin(pid: u32, sync: SyncFault) -> Result<Self, String> {
+        if let Err(error) = Command::new("strace").arg("--version").output() {
+            return Err(format!("strace: {error}"));
+        }
+        let fault = match sync {
+            SyncFault::Late(time) => format!("delay_enter={}", time.as_micros()),
+            SyncFault::Failing => "error=EIO".to_owned(),
+        };
+        let arguments = [
+            format!("--attach={pid}"),
+            "--follow-forks".to_owned(),
+            format!("--trace={CALLS}"),
+            format!("--inject={CALLS}:{fault}"),
+        ];
+        let strace = ChildProcess::spawn("strace", arguments).map_err(|error| error.to_string())?;
+        let attached = strace.wait_line(|line| line.contains(" attached"), PATIENCE / 4);
+        attached.map_err(|why| format!("strace may not attach to a process of ours: {}", why.log))?;
+        Ok(Self(strace))
+    }
+
+    /// How many calls it has met.
+    pub fn call_count(&self) -> usize {
+        let log = self.0.log();
+        log.lines().filter(|line| line.contains("(DELAYED)") || line.contains("(INJECTED)")).count()
+    }
+
+    /// Leaves the process alone again. How many calls it has met.
+    pub async fn detach(self) -> usize {
+        let over = move || {
+            // Asked to end it lets go of the process first.
+            drop(self.0.signal(Signal::TERM));
+            self.0.wait(PATIENCE);
+            self.call_count()
+        };
+        spawn_blocking(over).await.expect("no panic")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has a file kept again and again, and prints how long each took in milliseconds, or what went wrong.
+    const KEEPS: &str = "
+import os, tempfile, time
+with tempfile.TemporaryFile() as file:
+    while True:
+        begun = time.monotonic()
+        try:
+            os.fdatasync(file.fileno())
+            print('kept', int((time.monotonic() - begun) * 1000), flush=True)
+        except OSError as error:
+            print('failed', error.errno, flush=True)
+        time.sleep(0.01)
+";
+
+    fn took(line: &str) -> Option<u64> {
+        line.strip_prefix("kept ")?.parse().ok()
+    }
+
+    #[tokio::test]
+    async fn calls_are_late_or_fail_and_then_are_as_before() {
+        let keeps = ChildProcess::spawn("python3", ["-c", KEEPS]).expect("setpriv");
+        let says = |wanted: fn(&str) -> bool| {
+            let line = keeps.wait_line_after(keeps.cursor(), wanted, PATIENCE);
+            line.unwrap_or_else(|log| panic!("{log}"))
+        };
+        let late = |line: &str| took(line).is_some_and(|time| time >= 300);
+        let soon = |line: &str| took(line).is_some_and(|time| time < 300);
+        says(soon);
+        let tampered =
+            match SyscallFaults::attach(keeps.pid(), SyncFault::Late(Duration::from_millis(300))).await {
+                Ok(tampered) => tampered,
+                Err(why) => return println!("no tampering here: {why}"),
+            };
+        says(late);
+        assert!(tampered.detach().await > 0);
+        says(soon);
+        let tampered = SyscallFaults::attach(keeps.pid(), SyncFault::Failing).await.expect("as before");
+        // EIO
+        says(|line| line == "failed 5");
+        drop(tampered);
+        says(soon);
+    }
+}
